@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ interface: attention forward on either target.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels/warp/types.h"
+
+namespace tessera {
+
+// What went wrong, and the exit code of the command that met it.
+enum class ErrorKind { internal = 1, invalid_argument = 2, unsupported = 3 };
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind(kind) {}
+  ErrorKind kind;
+};
+
+// A strided tensor. Attention wants rank 4, (batch, heads, length, head_dim), innermost stride 1;
+// LSE rank 3, (batch, heads, q_len), contiguous. Strides count elements; 0 broadcasts (inputs only).
+// Negative strides are refused.
+struct Tensor {
+  void* data = nullptr;
+  Dtype dtype = Dtype::f32;  // LSE: f32, with field inputs: field
+  int rank = 0;
+  std::array<std::int64_t, 4> shape{}, stride{};
+};
+// A contiguous tensor over `data`.
+Tensor contiguous(void* data, Dtype dtype, std::initializer_list<std::int64_t> shape);
+
+enum class Causal { none, top_left, bottom_right };  // key j <= query i; or j <= i + k_len - q_len
+enum class Target { sim, cuda };
+enum class Numerics { exact, fma };  // the card's tensor-core rounding; or plain FMA, faster
+
+// An empty string means "choose": the kernel flash_step1; on the emulator sm_89, on a GPU its own arch;
+// the arch's card; the first configuration of the table; soft exp2 on the emulator and hardware exp2 on
+// a GPU; the best ISA level of this CPU.
+struct Options {
+  std::string kernel;
+  std::string arch;    // sm_75 | sm_89 | sm_90: whose code
+  std::string card;    // t4 | rtx4070 | h200: whose arithmetic and limits (emulator)
+  std::string config;  // a configuration's name, as `tessera list` shows it
+  std::string exp2;    // soft | hardware
+  std::string isa;     // best | v2 | v3 | v4
+  Target target = Target::sim;
+  Numerics numerics = Numerics::exact;
+  int threads = 0;               // of the emulator; 0: one a core
+  std::uint64_t order_seed = 0;  // order of blocks and warps; 0: ascending
+  bool checks = false;           // the emulator's checks (see docs/emulator.md)
+  void* stream = nullptr;        // cudaStream_t
+};
+struct AttentionOptions : Options {
+  Causal causal = Causal::none;
+  std::optional<double> scale;  // default 1/sqrt(head_dim)
+};
+
+// Counts of one launch, exact and reproducible (emulator).
+struct Counters {
+  std::uint64_t mma = 0;              // tensor-core instructions
+  std::uint64_t fma = 0;              // multiply-adds of products on the CUDA cores, lanes counted
+  std::uint64_t exp2 = 0;             // exponentials, lanes counted
+  std::uint64_t global_load_bytes = 0, global_store_bytes = 0;      // bytes the lanes asked for
+  std::uint64_t global_sectors = 0, global_sectors_ideal = 0;      // 32-byte sectors
+  std::uint64_t shared_wavefronts = 0, shared_wavefronts_ideal = 0;  // their difference: bank conflicts
+  std::uint64_t barriers = 0;         // block barriers completed
+  std::uint64_t tiles_skipped = 0, tiles_full = 0, tiles_masked = 0;  // key tiles, over all blocks
+  std::uint64_t shared_bytes = 0;     // peak shared memory of a block
+  std::uint64_t blocks = 0;
+};
+
+// One fault that a check found.
+struct Finding {
+  std::string check;    // bounds | uninit | races | async | barrier | coverage | limits
+  std::string message;  // kernel, block, warp, lane, tensor or tile, coordinate, line, other party
+  std::uint64_t count = 1;  // times met at this place
+};
+
+struct Report {
+  std::string kernel, instance, target, arch, card, config, dtype, exp2, isa;
+  int head_dim_bucket = 0, threads = 0;
+  double seconds = 0;  // of the launch alone
+  Counters counters;
+  std::vector<Finding> findings;
+};
+
+// O = softmax(scale Q K^T + mask) V and LSE (natural log of the sum of exp of the scaled scores; -inf for
+// a row without a visible key, whose O is 0). q, o (B, H, Nq, D); k, v (B, Hkv, Nk, D), H a multiple of Hkv;
+// lse may be null. Pointers are host memory for the emulator, device memory for Target::cuda.
+// A tensor that cannot be read 16 bytes at a time (base or a stride not a multiple of 16 bytes) is copied.
+// Throws Error naming the argument and its limit before any memory is touched. Findings do not throw.
+Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor* lse,
+                 const AttentionOptions& options);
+
+// C (m, n) = A (m, k) . B (k, n), sums in fp32, rounded once. Rank 2, innermost stride 1.
+Report matmul(const Tensor& a, const Tensor& b, const Tensor& c, const Options& options);
+
+// y (rows) = X (rows, cols) . w (cols), sums in fp32. X rank 2, w and y rank 1 contiguous.
+Report weighted_sum(const Tensor& x, const Tensor& w, const Tensor& y, const Options& options);
+
+// What the command's --json writes of a report's own part: kernel ... findings.
+std::string to_json(const Report& report);
+
+}  // namespace tessera
