@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element traits: what a kernel must know of its element type, by the names of online softmax. With m the
+// running maximum of a row's scores and l the running sum of weight(s, m):
+//   O = sum_j weight(s_j, m) v_j * reciprocal(l)      LSE = make_lse(m, l)
+// A kernel written with these names runs unchanged on fp32, fp16, bf16 and on a finite field, where all
+// tilings must agree exactly (research: exact algebra instead of tolerances).
+#pragma once
+#include "kernels/tile/math.h"
+
+namespace tessera {
+
+// fp32, fp16, bf16: accumulators, statistics and LSE are fp32; exp is natural.
+template <class T, Exp2 Mode>
+struct Element {
+  using storage = T;
+  using accumulator = float;
+  using lse_type = float;
+  static constexpr bool kTensorCores = !std::is_same_v<T, float>;
+
+  static TESSERA_HD constexpr float zero() { return 0.0f; }
+  // The score of a key that is not visible. Its weight is 0 against every maximum, -inf included.
+  static TESSERA_HD constexpr float hidden() { return -kInfinity; }
+
+  static TESSERA_FN Lanes<float> score(const Lanes<float>& s, float scale) { return s * Lanes<float>(scale); }
+  static TESSERA_FN Lanes<float> weight(const Lanes<float>& s, const Lanes<float>& m) {
+    return select(s == Lanes<float>(-kInfinity), Lanes<float>(0.0f), exp<Mode>(s - m));
+  }
+  // What weights against m_old are multiplied by to become weights against m_new >= m_old.
+  static TESSERA_FN Lanes<float> rescale(const Lanes<float>& m_old, const Lanes<float>& m_new) {
+    return weight(m_old, m_new);
+  }
+  // 1 / l; 0 for a row without a visible key. NaN stays.
+  static TESSERA_FN Lanes<float> reciprocal(const Lanes<float>& l) {
+    return select(l == Lanes<float>(0.0f), Lanes<float>(0.0f), divide(1.0f, l));
+  }
+  static TESSERA_FN Lanes<float> make_lse(const Lanes<float>& m, const Lanes<float>& l) {
+    return select(l == Lanes<float>(0.0f), Lanes<float>(-kInfinity), m + log_soft(l));
+  }
+  static TESSERA_FN Lanes<float> probability(const Lanes<float>& s, const Lanes<float>& lse) {
+    return weight(s, lse);
+  }
+  static TESSERA_FN Lanes<T> to_storage(const Lanes<float>& x) { return narrow<T>(x); }
+};
+
+// The field: exp(x) is base^x, LSE is the sum of base^s itself (0 for a row without a visible key).
+template <Exp2 Mode>
+struct Element<Fq, Mode> {
+  using storage = Fq;
+  using accumulator = Fq;
+  using lse_type = Fq;
+  static constexpr bool kTensorCores = false;
+
+  static TESSERA_HD constexpr Fq zero() { return Fq{0}; }
+  static TESSERA_HD constexpr Fq hidden() { return Fq{Fq::kHidden}; }
+
+  static TESSERA_HD constexpr Fq power_of_base(i32 exponent) {  // |exponent| < p
+    return field_power(Fq{kFieldBase}, u32(exponent < 0 ? exponent + i32(kFieldPrime) - 1 : exponent));
+  }
+  static TESSERA_FN Lanes<Fq> score(const Lanes<Fq>& s, float) { return s; }
+  static TESSERA_FN Lanes<Fq> weight(const Lanes<Fq>& s, const Lanes<Fq>& m) {
+    return apply(
+        [](Fq s, Fq m) { return s.value == Fq::kHidden ? Fq{0} : power_of_base(s.centred() - m.centred()); }, s, m);
+  }
+  static TESSERA_FN Lanes<Fq> rescale(const Lanes<Fq>& m_old, const Lanes<Fq>& m_new) {
+    return weight(m_old, m_new);
+  }
+  static TESSERA_FN Lanes<Fq> reciprocal(const Lanes<Fq>& l) {
+    return apply([](Fq l) { return field_power(l, kFieldPrime - 2); }, l);  // 0 stays 0
+  }
+  static TESSERA_FN Lanes<Fq> make_lse(const Lanes<Fq>& m, const Lanes<Fq>& l) {
+    return apply([](Fq m, Fq l) { return m.value == Fq::kHidden ? Fq{0} : l * power_of_base(m.centred()); }, m, l);
+  }
+  static TESSERA_FN Lanes<Fq> probability(const Lanes<Fq>& s, const Lanes<Fq>& lse) {
+    return apply(
+        [](Fq s, Fq lse) {
+          return s.value == Fq::kHidden ? Fq{0} : power_of_base(s.centred()) * field_power(lse, kFieldPrime - 2);
+        },
+        s, lse);
+  }
+  static TESSERA_FN Lanes<Fq> to_storage(const Lanes<Fq>& x) { return x; }
+};
+
+// Order of scores in the field: hidden is below every score.
+TESSERA_FN Lanes<Fq> max(const Lanes<Fq>& a, const Lanes<Fq>& b) {
+  return apply(
+      [](Fq a, Fq b) {
+        if (a.value == Fq::kHidden) return b;
+        return b.value == Fq::kHidden || a.centred() > b.centred() ? a : b;
+      },
+      a, b);
+}
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiles in shared memory.
+#pragma once
+#include "kernels/configs.h"
+#include "kernels/warp/warp.h"
+
+namespace tessera {
+
+// Rows x Cols elements of T, rows of Cols * sizeof(T) bytes, swizzled: the 16-byte chunk c of row r lies at
+// chunk c ^ f(r), so that eight rows at one chunk (an ldmatrix phase) meet all 32 banks. f repeats with
+// the rows that share a 128-byte line. The swizzle is private to this type.
+template <class T, int Rows, int Cols>
+struct SharedTile {
+  using element = T;
+  static constexpr int kRows = Rows, kCols = Cols, kElement = int(sizeof(T));
+  static constexpr int kPitch = Cols * kElement;             // bytes
+  static constexpr int kChunks = kPitch / 16;                // a row
+  static constexpr int kBytes = (Rows * kPitch + 1023) / 1024 * 1024;  // tiles start at multiples of 1024
+  static_assert(kPitch % 16 == 0);
+
+  u32 base;
+
+  static constexpr int kGroup = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : kChunks % 2 == 0 ? 2 : 1;
+  static constexpr int kShift = kGroup == 8 ? 0 : kGroup == 4 ? 1 : kGroup == 2 ? 2 : 3;
+  template <class Index>
+  static TESSERA_HD constexpr Index swizzle(Index row, Index chunk) {
+    return chunk ^ ((row >> kShift) & (kGroup - 1));
+  }
+  // Address of chunk `chunk` of row `row`.
+  TESSERA_FN Lanes<u32> at(const Lanes<i32>& row, const Lanes<i32>& chunk) const {
+    return Lanes<u32>(row * kPitch + swizzle(row, chunk) * 16) + base;
+  }
+  // Address of element (row, col): col must not split an access over two chunks.
+  TESSERA_FN Lanes<u32> address_of(const Lanes<i32>& row, const Lanes<i32>& col) const {
+    constexpr int kPerChunk = 16 / kElement;
+    return at(row, col / kPerChunk) + Lanes<u32>((col % kPerChunk) * kElement);
+  }
+};
+
+// A (Cols, Rows) view of a tile, for products: transpose(k) is the second operand of Q K^T.
+template <class Tile>
+struct Transposed {
+  using element = typename Tile::element;
+  Tile tile;
+};
+template <class Tile>
+TESSERA_FN Transposed<Tile> transpose(const Tile& tile) {
+  return {tile};
+}
+
+// Lays out a block's shared memory, in order of the calls; names are for the emulator's messages.
+class SharedMemory {
+ public:
+  TESSERA_FN SharedMemory() : next_(shared_base()) {}
+  template <class Tile>
+  TESSERA_FN Tile tile(const char* name) {
+    const u32 base = next_;
+    next_ += Tile::kBytes;
+    name_shared(name, base, Tile::kRows * Tile::kPitch, Tile::kRows, Tile::kCols, Tile::kElement);
+    return Tile{base};
+  }
+  // `Stages` tiles of a ring, one after the other.
+  template <class Ring>
+  TESSERA_FN Ring ring(const char* name) {
+    const u32 base = next_;
+    for (int s = 0; s < Ring::kStages; s++) tile<typename Ring::Tile>(name);
+    return Ring{base};
+  }
+
+ private:
+  u32 next_;
+};
+
+// A ring of tiles: step j uses slot j % Stages. While one slot is read, others are filled:
+//   load(ring.acquire(j + Stages - 1), ...); commit(); ... wait<Stages - 2>(); dot(..., ring.ready(j))
+// The wait's barrier is also the release of slot j - 1: it is refilled only behind it.
+template <class T, int Stages>
+struct Ring {
+  using Tile = T;
+  static constexpr int kStages = Stages, kBytes = Stages * Tile::kBytes;
+  u32 base;
+  TESSERA_FN Tile acquire(int j) const { return Tile{base + u32(j % Stages) * Tile::kBytes}; }
+  TESSERA_FN Tile ready(int j) const { return acquire(j); }
+};
+
+}  // namespace tessera

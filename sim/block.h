@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread block in the emulator: its shared memory, its warps as fibers, its counters. A block runs on
+// one thread of the pool from start to end; `self()` is the block that this thread runs.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/warp/types.h"
+#include "sim/cards.h"
+#include "sim/fiber.h"
+
+namespace tessera {
+
+// Where in a kernel's text an instruction stands. As the default argument of a tile operation it is the
+// caller's line.
+struct Site {
+  const char* file = "";
+  int line = 0;
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
+
+}  // namespace tessera
+
+namespace tessera::sim {
+
+class Checker;
+
+using MmaFunction = void (*)(float* c, const u32* a, const u32* b, const MmaRule& rule);
+
+// A shared tile as its kernel named it, for messages and bounds.
+struct SharedRegion {
+  const char* name;
+  u32 base, bytes;
+  int rows, cols, element_size;
+};
+
+// A global tensor of the launch: extents and strides in elements, outermost first.
+struct GlobalTensor {
+  const char* name;
+  char* base;
+  int element_size;
+  bool output;
+  int rank;
+  i64 extent[4], stride[4];
+};
+
+// One 16-byte cp.async that has not landed.
+struct PendingCopy {
+  u32 destination;
+  const void* source;
+  u8 bytes;  // from the source; the rest of the 16 is zero
+  u8 lane;
+};
+
+struct Warp {
+  Fiber fiber;
+  bool done = false;
+  int barrier = -1;       // the barrier it waits at; -1: none
+  int barrier_warps = 0;  // how many warps that barrier waits for
+  Site site;              // of the last tile operation or barrier
+  std::vector<std::vector<PendingCopy>> groups;  // committed cp.async groups, oldest first
+  std::vector<PendingCopy> open;
+  std::vector<u32> clock;  // vector clock, one entry a warp (checks)
+};
+
+struct Block {
+  i64 index = 0, blocks = 0;  // of the grid
+  int warps = 0, current = 0;
+  char* shared = nullptr;  // shared_size bytes, 1024-byte aligned
+  u32 shared_size = 0;
+  Checker* checker = nullptr;  // null: checks are off
+  MmaRule mma_rule;
+  MmaFunction mma[2][2] = {};  // [f16, bf16][m16n8k8, m16n8k16], by numerics and rule
+  Counters counters;
+  std::vector<SharedRegion> regions;
+  std::vector<Warp> warp;
+
+  Warp& me() { return warp[current]; }
+};
+
+// initial-exec: one load to reach the block, although this code sits in a module that is loaded late.
+extern thread_local Block* current_block __attribute__((tls_model("initial-exec")));
+inline Block& self() { return *current_block; }
+
+// Switches to the scheduler until the barrier is complete.
+void wait_at_barrier(int id, int warps, Site site);
+
+// Runs every warp of `b` to its end; warps take turns in an order drawn from order_seed and block index.
+void run_block(Block& b, void (*entry)(const void*), const void* args, u64 order_seed);
+
+}  // namespace tessera::sim

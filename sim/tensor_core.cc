@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exact rule in vectors. For each output, E is the largest exponent of its terms (an exponent of a
+// product is the sum of its factors' exponents; subnormals keep the smallest one). Every term is scaled by
+// 2^(F - E) and cut to an integer by a truncating conversion: products of 16-bit types are exact in fp32, so
+// that is four vector operations a term. The integers are added exactly and the sum is cut to 24 bits.
+// Outside the range where fp32 can do this (|E| > 100, inf, NaN, a sum beyond int32) one instruction takes
+// the scalar path, which has no limits.
+#include "sim/tensor_core.h"
+
+#define HWY_COMPILE_ONLY_STATIC
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace tessera::sim {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A lambda that is called more than once stays a call otherwise, with its vectors in memory.
+#define TESSERA_INLINE_LAMBDA __attribute__((always_inline))
+
+namespace {
+
+// ---- scalar
+
+struct Format {  // of a 16-bit type
+  int exponent_bits, fraction_bits;
+  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+};
+constexpr Format kF16{5, 10}, kBf16{8, 7};
+
+float canonical_nan() { return __builtin_bit_cast(float, 0x7fffffffu); }
+
+}  // namespace
+
+float mma_step_scalar(float c, const u16* a, const u16* b, int n, bool is_bf16, int fraction_bits) {
+  const Format f = is_bf16 ? kBf16 : kF16;
+  const int mask = (1 << f.exponent_bits) - 1;
+  struct Term {
+    bool negative;
+    u64 significand;  // value = significand * 2^(exponent - point)
+    int exponent, point;
+  };
+  Term terms[17];
+  int count = 0;
+  bool special = false;
+  float special_sum = 0;
+  const auto to_float = [&](u16 h) {
+    return __builtin_bit_cast(float, is_bf16 ? bf16_to_f32_bits(h) : f16_to_f32_bits(h));
+  };
+  for (int i = 0; i < n; i++) {
+    const int ea = a[i] >> f.fraction_bits & mask, eb = b[i] >> f.fraction_bits & mask;
+    if (ea == mask || eb == mask) special = true, special_sum += to_float(a[i]) * to_float(b[i]);
+    const auto significand = [&](u16 h, int e) {
+      return u64(h & ((1 << f.fraction_bits) - 1)) | (e ? u64(1) << f.fraction_bits : 0);
+    };
+    terms[count++] = {((a[i] ^ b[i]) & 0x8000) != 0, significand(a[i], ea) * significand(b[i], eb),
+                      std::max(ea, 1) + std::max(eb, 1) - 2 * f.bias(), 2 * f.fraction_bits};
+  }
+  const u32 cb = __builtin_bit_cast(u32, c);
+  const int ec = cb >> 23 & 255;
+  if (ec == 255) special = true, special_sum += c;
+  if (special) return std::isnan(special_sum) ? canonical_nan() : special_sum;
+  terms[count++] = {(cb >> 31) != 0, (cb & 0x7fffffu) | (ec ? 0x800000u : 0), std::max(ec, 1) - 127, 23};
+
+  bool any = false;
+  int top = 0;  // E
+  for (int i = 0; i < count; i++)
+    if (terms[i].significand) top = any ? std::max(top, terms[i].exponent) : terms[i].exponent, any = true;
+  if (!any) return 0.0f;
+  i64 sum = 0;  // in units of 2^(E - F)
+  for (int i = 0; i < count; i++) {
+    const int shift = terms[i].exponent - terms[i].point - (top - fraction_bits);
+    const u64 cut = shift >= 0 ? terms[i].significand << shift : shift < -63 ? 0 : terms[i].significand >> -shift;
+    sum += terms[i].negative ? -i64(cut) : i64(cut);
+  }
+  if (sum == 0) return 0.0f;
+  u64 magnitude = u64(std::llabs(sum));
+  int unit = top - fraction_bits;
+  const int bits = 64 - __builtin_clzll(magnitude);
+  const int drop = std::max(bits - 24, -149 - unit);  // to 24 bits, or to what a subnormal keeps
+  if (drop >= 64) return 0.0f;
+  if (drop > 0) magnitude >>= drop, unit += drop;
+  const float r = float(std::ldexp(double(magnitude), unit));  // exact, or inf
+  return sum < 0 ? -r : r;
+}
+
+namespace {
+
+// A and B as matrices of 16-bit patterns, from fragments.
+template <int K>
+void unpack(const u32* a, const u32* b, u16 (&am)[16][K], u16 (&bm)[8][K]) {
+  for (int lane = 0; lane < 32; lane++) {
+    const int g = lane / 4, t = lane % 4;
+    for (int s = 0; s < K / 8; s++)
+      for (int half = 0; half < 2; half++) {
+        for (int h = 0; h < 2; h++) am[g + 8 * h][8 * s + 2 * t + half] = u16(a[32 * (2 * s + h) + lane] >> (16 * half));
+        bm[g][8 * s + 2 * t + half] = u16(b[32 * s + lane] >> (16 * half));
+      }
+  }
+}
+
+template <bool IsBf16, int K>
+__attribute__((noinline)) void mma_scalar(float* c, const u32* a, const u32* b, const MmaRule& rule) {
+  u16 am[16][K], bm[8][K];
+  unpack<K>(a, b, am, bm);
+  const int terms = std::min(K, rule.terms);
+  for (int lane = 0; lane < 32; lane++)
+    for (int i = 0; i < 4; i++) {
+      const int row = lane / 4 + 8 * (i / 2), col = lane % 4 * 2 + i % 2;
+      float& x = c[32 * i + lane];
+      for (int k = 0; k < K; k += terms)
+        x = mma_step_scalar(x, &am[row][k], &bm[col][k], terms, IsBf16, rule.fraction_bits);
+    }
+}
+
+// ---- vectors of N lanes, N at most 16; a register is 32 / N of them
+
+using DF = hn::CappedTag<float, 16>;
+using DU = hn::RebindToUnsigned<DF>;
+using DI = hn::RebindToSigned<DF>;
+using DI16 = hn::Repartition<int16_t, DF>;
+using DU16 = hn::Repartition<uint16_t, DF>;
+using VF = hn::Vec<DF>;
+using VU = hn::Vec<DU>;
+using VI = hn::Vec<DI>;
+constexpr DF df;
+constexpr DU du;
+constexpr DI di;
+constexpr DI16 di16;
+constexpr DU16 du16;
+constexpr int N = int(HWY_MIN(HWY_LANES(float), 16));
+static_assert(N == 4 || N == 8 || N == 16);
+
+// Half e (0 low, 1 high) of packed pairs, widened to fp32. fp16 inf and NaN come out finite and wrong: who
+// may meet them has looked at the exponents before.
+template <bool IsBf16, int E>
+HWY_INLINE VF widen(VU x) {
+  if constexpr (IsBf16) {
+    if constexpr (E == 0) return hn::BitCast(df, hn::ShiftLeft<16>(x));
+    else return hn::BitCast(df, hn::And(x, hn::Set(du, 0xffff0000u)));
+  } else {
+    const VU h = E == 0 ? hn::ShiftLeft<16>(x) : x;  // in the upper half
+    const VU sign = hn::And(h, hn::Set(du, 0x80000000u));
+    const VU magnitude = hn::ShiftRight<3>(hn::And(h, hn::Set(du, 0x7fff0000u)));
+    const VF m = hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f));  // moves the bias from 15 to 127
+    return hn::BitCast(df, hn::Or(hn::BitCast(du, m), sign));
+  }
+}
+// fp16 inf and NaN as well: the fma chain follows IEEE.
+template <bool IsBf16, int E>
+HWY_INLINE VF widen_all(VU x) {
+  VF w = widen<IsBf16, E>(x);
+  if constexpr (!IsBf16) {
+    const VU bits = hn::BitCast(du, w);
+    const VU magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
+    const auto special = hn::Ge(hn::BitCast(df, magnitude), hn::Set(df, 0x1p16f));
+    w = hn::IfThenElse(special, hn::BitCast(df, hn::Or(bits, hn::Set(du, 0x7f800000u))), w);
+  }
+  return w;
+}
+
+// B, turned so that the four lanes of every row find their columns: at [k pair][column parity] the four
+// packed pairs of columns parity, parity + 2, parity + 4, parity + 6.
+template <int K>
+HWY_INLINE void turn_b(const u32* b, u32 (&out)[K / 2][2][4]) {
+  const hn::Full128<u32> d;
+  const hn::Full128<u64> d64;
+  for (int s = 0; s < K / 8; s++)
+    for (int p = 0; p < 2; p++) {  // a 4x4 transpose of rows p, p + 2, p + 4, p + 6 of 4 lanes each
+      const u32* from = b + 32 * s + 4 * p;
+      const auto r0 = hn::Load(d, from), r1 = hn::Load(d, from + 8), r2 = hn::Load(d, from + 16), r3 = hn::Load(d, from + 24);
+      const auto a = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1)), c = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
+      const auto e = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1)), g = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, a, c)), d, out[4 * s][p]);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, a, c)), d, out[4 * s + 1][p]);
+      hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, e, g)), d, out[4 * s + 2][p]);
+      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, e, g)), d, out[4 * s + 3][p]);
+    }
+}
+
+// f(pair, a of rows g, a of rows g + 8) for the k pairs of one chunk of lanes; what f gets is broadcast over
+// each row's four lanes. `a` are registers of any 32-bit lane type.
+template <int K, class D, class F>
+HWY_INLINE void for_pairs(D d, const hn::TFromD<D>* a, int lane0, F f) {
+  for (int s = 0; s < K / 8; s++) {
+    const auto x = hn::Load(d, a + 32 * (2 * s) + lane0), y = hn::Load(d, a + 32 * (2 * s + 1) + lane0);
+    f(4 * s + 0, hn::Broadcast<0>(x), hn::Broadcast<0>(y));
+    f(4 * s + 1, hn::Broadcast<1>(x), hn::Broadcast<1>(y));
+    f(4 * s + 2, hn::Broadcast<2>(x), hn::Broadcast<2>(y));
+    f(4 * s + 3, hn::Broadcast<3>(x), hn::Broadcast<3>(y));
+  }
+}
+
+HWY_INLINE VF multiply_add(VF a, VF b, VF c) {
+#if HWY_TARGET >= HWY_SSE4  // Highway's MulAdd rounds twice there
+  alignas(64) float x[N], y[N], z[N];
+  hn::Store(a, df, x), hn::Store(b, df, y), hn::Store(c, df, z);
+  for (int i = 0; i < N; i++) z[i] = __builtin_fmaf(x[i], y[i], z[i]);
+  return hn::Load(df, z);
+#else
+  return hn::MulAdd(a, b, c);
+#endif
+}
+
+// What both paths start from: A widened (half e of register r at [e][32 r]), B widened and turned.
+template <bool IsBf16, int K>
+struct Widened {
+  alignas(64) float a[2][32 * K / 4];
+  alignas(64) float b[K / 2][2][2][4];  // [k pair][half][column parity][column pair]
+
+  template <bool All>
+  HWY_INLINE void fill(const u32* ra, const u32 (&turned)[K / 2][2][4]) {
+    const auto w = [](auto e, VU x) {
+      if constexpr (All) return widen_all<IsBf16, e.value>(x);
+      else return widen<IsBf16, e.value>(x);
+    };
+    constexpr std::integral_constant<int, 0> low;
+    constexpr std::integral_constant<int, 1> high;
+    for (int i = 0; i < 32 * K / 4; i += N) {
+      const VU x = hn::Load(du, ra + i);
+      hn::Store(w(low, x), df, a[0] + i);
+      hn::Store(w(high, x), df, a[1] + i);
+    }
+    alignas(64) float flat[2][K / 2 * 8];
+    for (int i = 0; i < K / 2 * 8; i += N) {
+      const VU x = hn::Load(du, &turned[0][0][0] + i);
+      hn::Store(w(low, x), df, flat[0] + i);
+      hn::Store(w(high, x), df, flat[1] + i);
+    }
+    for (int pair = 0; pair < K / 2; pair++)
+      for (int e = 0; e < 2; e++) std::memcpy(b[pair][e], flat[e] + 8 * pair, 32);
+  }
+};
+
+template <bool IsBf16, int K>
+void mma_fma(float* c, const u32* a, const u32* b, const MmaRule&) {
+  alignas(64) u32 turned[K / 2][2][4];
+  turn_b<K>(b, turned);
+  Widened<IsBf16, K> w;
+  w.template fill<true>(a, turned);
+  for (int lane0 = 0; lane0 < 32; lane0 += N) {
+    VF x00 = hn::Load(df, c + lane0), x01 = hn::Load(df, c + 32 + lane0);
+    VF x10 = hn::Load(df, c + 64 + lane0), x11 = hn::Load(df, c + 96 + lane0);
+    const auto term = [&](const float (&bk)[2][4], VF top, VF bottom) TESSERA_INLINE_LAMBDA {
+      const VF even = hn::LoadDup128(df, bk[0]), odd = hn::LoadDup128(df, bk[1]);
+      x00 = multiply_add(top, even, x00), x01 = multiply_add(top, odd, x01);
+      x10 = multiply_add(bottom, even, x10), x11 = multiply_add(bottom, odd, x11);
+    };
+    for (int s = 0; s < K / 8; s++) {
+      const float* lo = w.a[0] + 64 * s + lane0;
+      const float* hi = w.a[1] + 64 * s + lane0;
+      const VF l0 = hn::Load(df, lo), l1 = hn::Load(df, lo + 32), h0 = hn::Load(df, hi), h1 = hn::Load(df, hi + 32);
+#define TESSERA_PAIR(t)                                                                 \
+  term(w.b[4 * s + t][0], hn::Broadcast<t>(l0), hn::Broadcast<t>(l1));                  \
+  term(w.b[4 * s + t][1], hn::Broadcast<t>(h0), hn::Broadcast<t>(h1));
+      TESSERA_PAIR(0) TESSERA_PAIR(1) TESSERA_PAIR(2) TESSERA_PAIR(3)
+#undef TESSERA_PAIR
+    }
+    hn::Store(x00, df, c + lane0), hn::Store(x01, df, c + 32 + lane0);
+    hn::Store(x10, df, c + 64 + lane0), hn::Store(x11, df, c + 96 + lane0);
+  }
+}
+
+// Exponents of packed 16-bit patterns, two a lane: zero far below everything, inf and NaN far above.
+constexpr int kZeroExponent = -1000, kSpecialExponent = 2000;
+template <bool IsBf16>
+HWY_INLINE VI exponents(VU packed) {
+  constexpr int kShift = IsBf16 ? 7 : 10, kMask = IsBf16 ? 255 : 31, kBias = IsBf16 ? 127 : 15;
+  const auto x = hn::BitCast(du16, packed);
+  const auto field = hn::BitCast(di16, hn::And(hn::ShiftRight<kShift>(x), hn::Set(du16, kMask)));
+  auto e = hn::Sub(hn::Max(field, hn::Set(di16, 1)), hn::Set(di16, kBias));
+  const auto zero = hn::Eq(hn::And(hn::BitCast(di16, x), hn::Set(di16, 0x7fff)), hn::Zero(di16));
+  e = hn::IfThenElse(zero, hn::Set(di16, kZeroExponent), e);
+  e = hn::IfThenElse(hn::Eq(field, hn::Set(di16, kMask)), hn::Set(di16, kSpecialExponent), e);
+  return hn::BitCast(di, e);
+}
+HWY_INLINE VI exponent_of_c(VF c) {
+  const VU bits = hn::BitCast(du, c);
+  const VI field = hn::BitCast(di, hn::And(hn::ShiftRight<23>(bits), hn::Set(du, 255u)));
+  VI e = hn::Sub(hn::Max(field, hn::Set(di, 1)), hn::Set(di, 127));
+  e = hn::IfThenElse(hn::Eq(hn::BitCast(di, hn::And(bits, hn::Set(du, 0x7fffffffu))), hn::Zero(di)), hn::Set(di, kZeroExponent), e);
+  return hn::IfThenElse(hn::Eq(field, hn::Set(di, 255)), hn::Set(di, kSpecialExponent), e);
+}
+HWY_INLINE VI max_pair(VI m) {  // of the two 16-bit halves of each lane
+  return hn::Max(hn::ShiftRight<16>(m), hn::ShiftRight<16>(hn::ShiftLeft<16>(m)));
+}
+HWY_INLINE VF power_of_two(VI e) { return hn::BitCast(df, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127)))); }
+// An integer to fp32, toward zero: where the conversion rounded away from zero, step back by one.
+HWY_INLINE VF convert_truncating(VI s) {
+  const VI magnitude = hn::Abs(s);
+  const VF rounded = hn::ConvertTo(df, magnitude);
+  const VI over = hn::VecFromMask(di, hn::Gt(hn::ConvertTo(di, rounded), magnitude));  // -1 where too large
+  const VI bits = hn::Add(hn::BitCast(di, rounded), over);
+  return hn::BitCast(df, hn::Or(bits, hn::And(s, hn::Set(di, int32_t(0x80000000u)))));
+}
+
+template <bool IsBf16, int K, int Terms, int F>
+void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
+  constexpr int kTerms = Terms < K ? Terms : K;  // products of one step
+  alignas(64) u32 turned[K / 2][2][4];
+  turn_b<K>(b, turned);
+  alignas(64) int32_t ea[32 * K / 4], eb[K / 2][2][4];
+  for (int i = 0; i < 32 * K / 4; i += N) hn::Store(exponents<IsBf16>(hn::Load(du, a + i)), di, ea + i);
+  for (int i = 0; i < K / 2 * 8; i += N)
+    hn::Store(exponents<IsBf16>(hn::Load(du, &turned[0][0][0] + i)), di, &eb[0][0][0] + i);
+  Widened<IsBf16, K> w;
+  w.template fill<false>(a, turned);
+
+  alignas(64) float result[4 * 32];
+  VI bad = hn::Zero(di);
+  for (int lane0 = 0; lane0 < 32; lane0 += N) {
+    VF x[4];
+    for (int i = 0; i < 4; i++) x[i] = hn::Load(df, c + 32 * i + lane0);
+    for (int s0 = 0; s0 < K / 8; s0 += kTerms / 8) {
+      // E of the four outputs, 16-bit pairs (k even, k odd) side by side
+      VI m[4];
+      for (int i = 0; i < 4; i++) m[i] = hn::BitCast(di, hn::Set(di16, -3000));
+      for_pairs<kTerms>(di, ea + 64 * s0, lane0, [&](int pair, VI top, VI bottom) TESSERA_INLINE_LAMBDA {
+        const VI even = hn::LoadDup128(di, eb[4 * s0 + pair][0]), odd = hn::LoadDup128(di, eb[4 * s0 + pair][1]);
+        const auto raise = [](VI& m, VI p, VI q) TESSERA_INLINE_LAMBDA {
+          m = hn::BitCast(di, hn::Max(hn::BitCast(di16, m), hn::Add(hn::BitCast(di16, p), hn::BitCast(di16, q))));
+        };
+        raise(m[0], top, even), raise(m[1], top, odd), raise(m[2], bottom, even), raise(m[3], bottom, odd);
+      });
+      VI e[4], sum[4];
+      VF scale[4];
+      for (int i = 0; i < 4; i++) {
+        e[i] = hn::Max(max_pair(m[i]), exponent_of_c(x[i]));
+        const auto zero = hn::Lt(e[i], hn::Set(di, -600));  // nothing but zeros: any scale gives +0
+        const auto out = hn::Or(hn::Gt(e[i], hn::Set(di, 100)), hn::AndNot(zero, hn::Lt(e[i], hn::Set(di, -100))));
+        bad = hn::Or(bad, hn::VecFromMask(di, out));
+        e[i] = hn::Max(hn::Min(e[i], hn::Set(di, 100)), hn::Set(di, -100));
+        scale[i] = power_of_two(hn::Sub(hn::Set(di, F), e[i]));
+        sum[i] = hn::Zero(di);
+      }
+      for (int half = 0; half < 2; half++)
+        for_pairs<kTerms>(df, w.a[half] + 64 * s0, lane0, [&](int pair, VF top, VF bottom) TESSERA_INLINE_LAMBDA {
+          const VF even = hn::LoadDup128(df, w.b[4 * s0 + pair][half][0]);
+          const VF odd = hn::LoadDup128(df, w.b[4 * s0 + pair][half][1]);
+          const auto add = [](VI& s, VF p, VF q, VF scale) TESSERA_INLINE_LAMBDA {
+            s = hn::Add(s, hn::ConvertTo(di, hn::Mul(hn::Mul(p, q), scale)));
+          };
+          add(sum[0], top, even, scale[0]), add(sum[1], top, odd, scale[1]);
+          add(sum[2], bottom, even, scale[2]), add(sum[3], bottom, odd, scale[3]);
+        });
+      for (int i = 0; i < 4; i++) {
+        // 16 products of magnitude below (2 - 2^-10)^2 2^25 fit in int32; with c the sum may not.
+        const VI ci = hn::ConvertTo(di, hn::Mul(x[i], scale[i])), total = hn::Add(sum[i], ci);
+        bad = hn::Or(bad, hn::BroadcastSignBit(hn::AndNot(hn::Xor(sum[i], ci), hn::Xor(sum[i], total))));
+        x[i] = hn::Mul(convert_truncating(total), power_of_two(hn::Sub(e[i], hn::Set(di, F))));
+      }
+    }
+    for (int i = 0; i < 4; i++) hn::Store(x[i], df, result + 32 * i + lane0);
+  }
+  if (HWY_UNLIKELY(!hn::AllTrue(di, hn::Eq(bad, hn::Zero(di))))) return mma_scalar<IsBf16, K>(c, a, b, rule);
+  std::memcpy(c, result, sizeof result);
+}
+
+template <bool IsBf16, int K>
+MmaFunction choose(MmaMode mode, const MmaRule& rule) {
+  if (mode == MmaMode::fma) return mma_fma<IsBf16, K>;
+  if (mode == MmaMode::exact) {
+    if (rule.terms == 8 && rule.fraction_bits == 24) return mma_exact<IsBf16, K, 8, 24>;
+    if (rule.terms == 16 && rule.fraction_bits == 25) return mma_exact<IsBf16, K, 16, 25>;
+  }
+  return mma_scalar<IsBf16, K>;  // a rule without vector code
+}
+
+}  // namespace
+
+MmaFunction mma_function(bool is_bf16, int k, MmaMode mode, const MmaRule& rule) {
+  if (k == 8) return is_bf16 ? nullptr : choose<false, 8>(mode, rule);
+  return is_bf16 ? choose<true, 16>(mode, rule) : choose<false, 16>(mode, rule);
+}
+
+}  // namespace tessera::sim
