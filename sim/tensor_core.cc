@@ -134,6 +134,32 @@ constexpr DU16 du16;
 constexpr int N = int(HWY_MIN(HWY_LANES(float), 16));
 static_assert(N == 4 || N == 8 || N == 16);
 
+// Highway's conversions mind values beyond int32, which costs as much as the product they serve; ours are
+// in range by construction, or the result is thrown away.
+HWY_INLINE VI truncate(VF x) {
+#if HWY_TARGET <= HWY_AVX3
+  return VI{_mm512_cvttps_epi32(x.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return VI{_mm256_cvttps_epi32(x.raw)};
+#elif HWY_TARGET <= HWY_SSSE3
+  return VI{_mm_cvttps_epi32(x.raw)};
+#else
+  return hn::ConvertTo(di, x);
+#endif
+}
+// An integer to fp32, toward zero: where the conversion rounded away from zero, step back by one.
+HWY_INLINE VF to_float_truncating(VI s) {
+#if HWY_TARGET <= HWY_AVX3
+  return VF{_mm512_cvt_roundepi32_ps(s.raw, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)};
+#else
+  const VI magnitude = hn::Abs(s);
+  const VF rounded = hn::ConvertTo(df, magnitude);
+  const VI over = hn::VecFromMask(di, hn::Gt(truncate(rounded), magnitude));  // -1 where too large
+  const VI bits = hn::Add(hn::BitCast(di, rounded), over);
+  return hn::BitCast(df, hn::Or(bits, hn::And(s, hn::Set(di, int32_t(0x80000000u)))));
+#endif
+}
+
 // Half e (0 low, 1 high) of packed pairs, widened to fp32. fp16 inf and NaN come out finite and wrong: who
 // may meet them has looked at the exponents before.
 template <bool IsBf16, int E>
@@ -142,18 +168,22 @@ HWY_INLINE VF widen(VU x) {
     if constexpr (E == 0) return hn::BitCast(df, hn::ShiftLeft<16>(x));
     else return hn::BitCast(df, hn::And(x, hn::Set(du, 0xffff0000u)));
   } else {
+#if HWY_TARGET <= HWY_AVX3
+    return VF{_mm512_cvtph_ps(_mm512_cvtepi32_epi16(E == 0 ? x.raw : _mm512_srli_epi32(x.raw, 16)))};
+#else
     const VU h = E == 0 ? hn::ShiftLeft<16>(x) : x;  // in the upper half
     const VU sign = hn::And(h, hn::Set(du, 0x80000000u));
     const VU magnitude = hn::ShiftRight<3>(hn::And(h, hn::Set(du, 0x7fff0000u)));
     const VF m = hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f));  // moves the bias from 15 to 127
     return hn::BitCast(df, hn::Or(hn::BitCast(du, m), sign));
+#endif
   }
 }
 // fp16 inf and NaN as well: the fma chain follows IEEE.
 template <bool IsBf16, int E>
 HWY_INLINE VF widen_all(VU x) {
   VF w = widen<IsBf16, E>(x);
-  if constexpr (!IsBf16) {
+  if constexpr (!IsBf16 && HWY_TARGET > HWY_AVX3) {
     const VU bits = hn::BitCast(du, w);
     const VU magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
     const auto special = hn::Ge(hn::BitCast(df, magnitude), hn::Set(df, 0x1p16f));
@@ -162,23 +192,42 @@ HWY_INLINE VF widen_all(VU x) {
   return w;
 }
 
-// B, turned so that the four lanes of every row find their columns: at [k pair][column parity] the four
-// packed pairs of columns parity, parity + 2, parity + 4, parity + 6.
+// Leaves *p in memory, where a broadcasting load is one operation; compilers would rather keep it in
+// registers that they do not have, and shuffle.
+HWY_INLINE void keep_in_memory(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
+
+// B, turned so that the four lanes of every row find their columns: out holds, for k pair after k pair and
+// column parity after column parity, the packed pairs of columns parity, parity + 2, parity + 4, parity + 6.
+// It stays in registers: narrow stores under wide loads would stall every instruction for its predecessor.
+using D128 = hn::Full128<u32>;
+using V128 = hn::Vec<D128>;
+HWY_INLINE VU join(const V128* q) {  // N / 4 of them
+#if HWY_MAX_BYTES >= 64
+  const hn::FixedTag<u32, 8> half;
+  return hn::Combine(du, hn::Combine(half, q[3], q[2]), hn::Combine(half, q[1], q[0]));
+#elif HWY_MAX_BYTES >= 32
+  return hn::Combine(du, q[1], q[0]);
+#else
+  return q[0];
+#endif
+}
 template <int K>
-HWY_INLINE void turn_b(const u32* b, u32 (&out)[K / 2][2][4]) {
-  const hn::Full128<u32> d;
+HWY_INLINE void turn_b(const u32* b, VU (&out)[K / 2 * 8 / N]) {
+  const D128 d;
   const hn::Full128<u64> d64;
+  V128 q[K / 2 * 2];  // [k pair][parity]
   for (int s = 0; s < K / 8; s++)
     for (int p = 0; p < 2; p++) {  // a 4x4 transpose of rows p, p + 2, p + 4, p + 6 of 4 lanes each
       const u32* from = b + 32 * s + 4 * p;
-      const auto r0 = hn::Load(d, from), r1 = hn::Load(d, from + 8), r2 = hn::Load(d, from + 16), r3 = hn::Load(d, from + 24);
+      const V128 r0 = hn::Load(d, from), r1 = hn::Load(d, from + 8), r2 = hn::Load(d, from + 16), r3 = hn::Load(d, from + 24);
       const auto a = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1)), c = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
       const auto e = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1)), g = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
-      hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, a, c)), d, out[4 * s][p]);
-      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, a, c)), d, out[4 * s + 1][p]);
-      hn::Store(hn::BitCast(d, hn::InterleaveLower(d64, e, g)), d, out[4 * s + 2][p]);
-      hn::Store(hn::BitCast(d, hn::InterleaveUpper(d64, e, g)), d, out[4 * s + 3][p]);
+      q[8 * s + p] = hn::BitCast(d, hn::InterleaveLower(d64, a, c));
+      q[8 * s + 2 + p] = hn::BitCast(d, hn::InterleaveUpper(d64, a, c));
+      q[8 * s + 4 + p] = hn::BitCast(d, hn::InterleaveLower(d64, e, g));
+      q[8 * s + 6 + p] = hn::BitCast(d, hn::InterleaveUpper(d64, e, g));
     }
+  for (int i = 0; i < K / 2 * 8 / N; i++) out[i] = join(q + i * (N / 4));
 }
 
 // f(pair, a of rows g, a of rows g + 8) for the k pairs of one chunk of lanes; what f gets is broadcast over
@@ -209,10 +258,10 @@ HWY_INLINE VF multiply_add(VF a, VF b, VF c) {
 template <bool IsBf16, int K>
 struct Widened {
   alignas(64) float a[2][32 * K / 4];
-  alignas(64) float b[K / 2][2][2][4];  // [k pair][half][column parity][column pair]
+  alignas(64) float b[2][K / 2][2][4];  // [half][k pair][column parity][column pair]
 
   template <bool All>
-  HWY_INLINE void fill(const u32* ra, const u32 (&turned)[K / 2][2][4]) {
+  HWY_INLINE void fill(const u32* ra, const VU (&turned)[K / 2 * 8 / N]) {
     const auto w = [](auto e, VU x) {
       if constexpr (All) return widen_all<IsBf16, e.value>(x);
       else return widen<IsBf16, e.value>(x);
@@ -224,20 +273,18 @@ struct Widened {
       hn::Store(w(low, x), df, a[0] + i);
       hn::Store(w(high, x), df, a[1] + i);
     }
-    alignas(64) float flat[2][K / 2 * 8];
     for (int i = 0; i < K / 2 * 8; i += N) {
-      const VU x = hn::Load(du, &turned[0][0][0] + i);
-      hn::Store(w(low, x), df, flat[0] + i);
-      hn::Store(w(high, x), df, flat[1] + i);
+      const VU x = turned[i / N];
+      hn::Store(w(low, x), df, &b[0][0][0][0] + i);
+      hn::Store(w(high, x), df, &b[1][0][0][0] + i);
     }
-    for (int pair = 0; pair < K / 2; pair++)
-      for (int e = 0; e < 2; e++) std::memcpy(b[pair][e], flat[e] + 8 * pair, 32);
+    keep_in_memory(this);
   }
 };
 
 template <bool IsBf16, int K>
 void mma_fma(float* c, const u32* a, const u32* b, const MmaRule&) {
-  alignas(64) u32 turned[K / 2][2][4];
+  VU turned[K / 2 * 8 / N];
   turn_b<K>(b, turned);
   Widened<IsBf16, K> w;
   w.template fill<true>(a, turned);
@@ -254,8 +301,8 @@ void mma_fma(float* c, const u32* a, const u32* b, const MmaRule&) {
       const float* hi = w.a[1] + 64 * s + lane0;
       const VF l0 = hn::Load(df, lo), l1 = hn::Load(df, lo + 32), h0 = hn::Load(df, hi), h1 = hn::Load(df, hi + 32);
 #define TESSERA_PAIR(t)                                                                 \
-  term(w.b[4 * s + t][0], hn::Broadcast<t>(l0), hn::Broadcast<t>(l1));                  \
-  term(w.b[4 * s + t][1], hn::Broadcast<t>(h0), hn::Broadcast<t>(h1));
+  term(w.b[0][4 * s + t], hn::Broadcast<t>(l0), hn::Broadcast<t>(l1));                  \
+  term(w.b[1][4 * s + t], hn::Broadcast<t>(h0), hn::Broadcast<t>(h1));
       TESSERA_PAIR(0) TESSERA_PAIR(1) TESSERA_PAIR(2) TESSERA_PAIR(3)
 #undef TESSERA_PAIR
     }
@@ -277,40 +324,31 @@ HWY_INLINE VI exponents(VU packed) {
   e = hn::IfThenElse(hn::Eq(field, hn::Set(di16, kMask)), hn::Set(di16, kSpecialExponent), e);
   return hn::BitCast(di, e);
 }
-HWY_INLINE VI exponent_of_c(VF c) {
-  const VU bits = hn::BitCast(du, c);
-  const VI field = hn::BitCast(di, hn::And(hn::ShiftRight<23>(bits), hn::Set(du, 255u)));
-  VI e = hn::Sub(hn::Max(field, hn::Set(di, 1)), hn::Set(di, 127));
-  e = hn::IfThenElse(hn::Eq(hn::BitCast(di, hn::And(bits, hn::Set(du, 0x7fffffffu))), hn::Zero(di)), hn::Set(di, kZeroExponent), e);
-  return hn::IfThenElse(hn::Eq(field, hn::Set(di, 255)), hn::Set(di, kSpecialExponent), e);
+HWY_INLINE VI exponent_of_c(VF c) {  // inf and NaN: 128, out of the vector code's range by itself
+  const VI magnitude = hn::BitCast(di, hn::Abs(c));
+  const VI e = hn::Sub(hn::Max(hn::ShiftRight<23>(magnitude), hn::Set(di, 1)), hn::Set(di, 127));
+  return hn::IfThenElse(hn::Eq(magnitude, hn::Zero(di)), hn::Set(di, kZeroExponent), e);
 }
 HWY_INLINE VI max_pair(VI m) {  // of the two 16-bit halves of each lane
   return hn::Max(hn::ShiftRight<16>(m), hn::ShiftRight<16>(hn::ShiftLeft<16>(m)));
 }
 HWY_INLINE VF power_of_two(VI e) { return hn::BitCast(df, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127)))); }
-// An integer to fp32, toward zero: where the conversion rounded away from zero, step back by one.
-HWY_INLINE VF convert_truncating(VI s) {
-  const VI magnitude = hn::Abs(s);
-  const VF rounded = hn::ConvertTo(df, magnitude);
-  const VI over = hn::VecFromMask(di, hn::Gt(hn::ConvertTo(di, rounded), magnitude));  // -1 where too large
-  const VI bits = hn::Add(hn::BitCast(di, rounded), over);
-  return hn::BitCast(df, hn::Or(bits, hn::And(s, hn::Set(di, int32_t(0x80000000u)))));
-}
-
 template <bool IsBf16, int K, int Terms, int F>
 void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
   constexpr int kTerms = Terms < K ? Terms : K;  // products of one step
-  alignas(64) u32 turned[K / 2][2][4];
+  VU turned[K / 2 * 8 / N];
   turn_b<K>(b, turned);
   alignas(64) int32_t ea[32 * K / 4], eb[K / 2][2][4];
   for (int i = 0; i < 32 * K / 4; i += N) hn::Store(exponents<IsBf16>(hn::Load(du, a + i)), di, ea + i);
   for (int i = 0; i < K / 2 * 8; i += N)
-    hn::Store(exponents<IsBf16>(hn::Load(du, &turned[0][0][0] + i)), di, &eb[0][0][0] + i);
+    hn::Store(exponents<IsBf16>(turned[i / N]), di, &eb[0][0][0] + i);
+  keep_in_memory(ea), keep_in_memory(eb);
   Widened<IsBf16, K> w;
   w.template fill<false>(a, turned);
 
   alignas(64) float result[4 * 32];
-  VI bad = hn::Zero(di);
+  VI highest = hn::Zero(di), overflow = hn::Zero(di);
+  VU lowest = hn::Set(du, 1000u);  // of E + 600; all zero (-1000 and less) wraps to a large number
   for (int lane0 = 0; lane0 < 32; lane0 += N) {
     VF x[4];
     for (int i = 0; i < 4; i++) x[i] = hn::Load(df, c + 32 * i + lane0);
@@ -329,33 +367,35 @@ void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
       VF scale[4];
       for (int i = 0; i < 4; i++) {
         e[i] = hn::Max(max_pair(m[i]), exponent_of_c(x[i]));
-        const auto zero = hn::Lt(e[i], hn::Set(di, -600));  // nothing but zeros: any scale gives +0
-        const auto out = hn::Or(hn::Gt(e[i], hn::Set(di, 100)), hn::AndNot(zero, hn::Lt(e[i], hn::Set(di, -100))));
-        bad = hn::Or(bad, hn::VecFromMask(di, out));
-        e[i] = hn::Max(hn::Min(e[i], hn::Set(di, 100)), hn::Set(di, -100));
+        highest = hn::Max(highest, e[i]);
+        lowest = hn::Min(lowest, hn::BitCast(du, hn::Add(e[i], hn::Set(di, 600))));
+        e[i] = hn::Max(e[i], hn::Set(di, -100));  // nothing but zeros: any scale gives +0
         scale[i] = power_of_two(hn::Sub(hn::Set(di, F), e[i]));
         sum[i] = hn::Zero(di);
       }
       for (int half = 0; half < 2; half++)
         for_pairs<kTerms>(df, w.a[half] + 64 * s0, lane0, [&](int pair, VF top, VF bottom) TESSERA_INLINE_LAMBDA {
-          const VF even = hn::LoadDup128(df, w.b[4 * s0 + pair][half][0]);
-          const VF odd = hn::LoadDup128(df, w.b[4 * s0 + pair][half][1]);
+          const VF even = hn::LoadDup128(df, w.b[half][4 * s0 + pair][0]);
+          const VF odd = hn::LoadDup128(df, w.b[half][4 * s0 + pair][1]);
           const auto add = [](VI& s, VF p, VF q, VF scale) TESSERA_INLINE_LAMBDA {
-            s = hn::Add(s, hn::ConvertTo(di, hn::Mul(hn::Mul(p, q), scale)));
+            s = hn::Add(s, truncate(hn::Mul(hn::Mul(p, q), scale)));
           };
           add(sum[0], top, even, scale[0]), add(sum[1], top, odd, scale[1]);
           add(sum[2], bottom, even, scale[2]), add(sum[3], bottom, odd, scale[3]);
         });
       for (int i = 0; i < 4; i++) {
         // 16 products of magnitude below (2 - 2^-10)^2 2^25 fit in int32; with c the sum may not.
-        const VI ci = hn::ConvertTo(di, hn::Mul(x[i], scale[i])), total = hn::Add(sum[i], ci);
-        bad = hn::Or(bad, hn::BroadcastSignBit(hn::AndNot(hn::Xor(sum[i], ci), hn::Xor(sum[i], total))));
-        x[i] = hn::Mul(convert_truncating(total), power_of_two(hn::Sub(e[i], hn::Set(di, F))));
+        const VI ci = truncate(hn::Mul(x[i], scale[i])), total = hn::Add(sum[i], ci);
+        if constexpr (kTerms * 4 > 32 && F > 24)
+          overflow = hn::Or(overflow, hn::AndNot(hn::Xor(sum[i], ci), hn::Xor(sum[i], total)));
+        x[i] = hn::Mul(to_float_truncating(total), power_of_two(hn::Sub(e[i], hn::Set(di, F))));
       }
     }
     for (int i = 0; i < 4; i++) hn::Store(x[i], df, result + 32 * i + lane0);
   }
-  if (HWY_UNLIKELY(!hn::AllTrue(di, hn::Eq(bad, hn::Zero(di))))) return mma_scalar<IsBf16, K>(c, a, b, rule);
+  const auto bad = hn::Or(hn::Or(hn::Gt(highest, hn::Set(di, 100)), hn::Lt(overflow, hn::Zero(di))),
+                          hn::RebindMask(di, hn::Lt(lowest, hn::Set(du, 500u))));
+  if (HWY_UNLIKELY(!hn::AllFalse(di, bad))) return mma_scalar<IsBf16, K>(c, a, b, rule);
   std::memcpy(c, result, sizeof result);
 }
 
