@@ -50,7 +50,8 @@ struct Options {
   Numerics numerics = Numerics::exact;
   int threads = 0;               // of the emulator; 0: one a core
   std::uint64_t order_seed = 0;  // order of blocks and warps; 0: ascending
-  bool checks = false;           // the emulator's checks (see docs/emulator.md)
+  bool checks = false;           // the emulator's checks (docs/emulator.md)
+  bool timed = false;            // a GPU launch waits and reports its seconds
   void* stream = nullptr;        // cudaStream_t
 };
 struct AttentionOptions : Options {

@@ -27,6 +27,10 @@ struct Site {
 namespace tessera::sim {
 
 class Checker;
+class Findings;
+
+// What shared memory and registers hold before anything is written: NaN in fp32, fp16 and bf16.
+constexpr u32 kPoisonBits = 0x7fff7fffu;
 
 using MmaFunction = void (*)(float* c, const u32* a, const u32* b, const MmaRule& rule);
 
@@ -72,6 +76,7 @@ struct Block {
   char* shared = nullptr;  // shared_size bytes, 1024-byte aligned
   u32 shared_size = 0;
   Checker* checker = nullptr;  // null: checks are off
+  Findings* findings = nullptr;
   MmaRule mma_rule;
   MmaFunction mma[2][2] = {};  // [f16, bf16][m16n8k8, m16n8k16], by numerics and rule
   Counters counters;
@@ -88,7 +93,8 @@ inline Block& self() { return *current_block; }
 // Switches to the scheduler until the barrier is complete.
 void wait_at_barrier(int id, int warps, Site site);
 
-// Runs every warp of `b` to its end; warps take turns in an order drawn from order_seed and block index.
+// Runs every warp of `b` to its end, or reports why it cannot. Warps take turns in an order drawn from
+// order_seed and the block's index.
 void run_block(Block& b, void (*entry)(const void*), const void* args, u64 order_seed);
 
 }  // namespace tessera::sim

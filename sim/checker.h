@@ -19,6 +19,8 @@
 
 namespace tessera::sim {
 
+std::string file_line(Site s);  // "name.h:12"
+
 enum class Access { read, write };
 
 // Findings of a launch, from all threads; repeated ones are counted, the first is described.
@@ -26,7 +28,6 @@ class Findings {
  public:
   explicit Findings(std::string kernel, std::string repeat)
       : kernel_(std::move(kernel)), repeat_(std::move(repeat)) {}
-  // `other` is the other party's site, for a race.
   void add(const char* check, const Block& b, Site site, int lane, const std::string& what);
   void add_launch(const char* check, const std::string& what);  // of the launch as a whole
   std::vector<Finding> take();
@@ -72,13 +73,13 @@ class Checker {
   // behind shared memory (kSpareBytes). ok: null or one word a lane, 0 for a lane that is off.
   void shared_access(u32* safe, const u32* address, const i32* ok, int bytes, Access access);
   void global_access(const void* const* address, i32* mask, int bytes, bool write);
-  void async_issue(const PendingCopy& c);  // the destination is pending until the copy lands
+  bool global_read(int lane, const char* address, int bytes);
+  // The destination is pending, and NaN, until the copy lands. False: it lies in no tile.
+  bool async_issue(const PendingCopy& c);
   void async_land(const PendingCopy& c);
-  bool async_valid(const PendingCopy& c) const;
 
   void warp_sync();
-  void barrier_complete(Block& b, const std::vector<int>& warps);
-  void barrier_fault(Block& b, const std::string& what);
+  void barrier_complete(const std::vector<int>& warps);
 
   static constexpr u32 kSpareBytes = 1024;
 
@@ -86,13 +87,17 @@ class Checker {
   struct Cell {
     u32 clock = 0;  // of the writer at the write; 0: nobody wrote
     u8 warp = 0, lane = 0;
-    u8 state = 0;   // 0 unwritten, 1 a copy is pending, 2 written
+    enum State : u8 { unwritten, pending, written } state = unwritten;
+    bool async = false;  // by cp.async
     u32 site = 0;   // index into sites_
   };
-  bool word_access(u32 word, int lane, Access access);
-  u32 site_index(Site s);
-  std::string tile_coordinate(u32 address) const;
-  void race(const char* what, const Cell& c, u32 address, int lane);
+  bool in_tile(u32 address, int bytes, int lane, const char* what);
+  void read_word(u32 word, int lane);
+  void write_word(u32 word, int lane, bool async);
+  void report(const char* check, u32 word, int lane, const std::string& what);
+  std::string party(int warp, int lane, u32 site) const;
+  std::string place(u32 address) const;  // tile(row, column)
+  u32 site_index();
 
   GlobalShadow& global_;
   Findings& findings_;

@@ -14,6 +14,35 @@
 namespace tessera {
 
 template <class T>
+struct Lanes;
+
+// A predicate: all bits of a lane's word, or none.
+template <>
+struct Lanes<bool> {
+  alignas(64) i32 v[32];
+
+  Lanes() = default;
+  TESSERA_FN Lanes(bool x) {
+    for (int i = 0; i < 32; i++) v[i] = x ? -1 : 0;
+  }
+#define TESSERA_LANES_OP(op)                                           \
+  friend TESSERA_FN Lanes operator op(const Lanes& a, const Lanes& b) { \
+    Lanes r;                                                           \
+    for (int i = 0; i < 32; i++) r.v[i] = a.v[i] op b.v[i];            \
+    return r;                                                          \
+  }
+  TESSERA_LANES_OP(&)
+  TESSERA_LANES_OP(|)
+  TESSERA_LANES_OP(^)
+#undef TESSERA_LANES_OP
+  friend TESSERA_FN Lanes operator!(const Lanes& a) {
+    Lanes r;
+    for (int i = 0; i < 32; i++) r.v[i] = ~a.v[i];
+    return r;
+  }
+};
+
+template <class T>
 struct Lanes {
   alignas(64) T v[32];
 
@@ -57,32 +86,6 @@ struct Lanes {
   TESSERA_LANES_OP(==)
   TESSERA_LANES_OP(!=)
 #undef TESSERA_LANES_OP
-};
-
-// A predicate: all bits of a lane's word, or none.
-template <>
-struct Lanes<bool> {
-  alignas(64) i32 v[32];
-
-  Lanes() = default;
-  TESSERA_FN Lanes(bool x) {
-    for (int i = 0; i < 32; i++) v[i] = x ? -1 : 0;
-  }
-#define TESSERA_LANES_OP(op)                                           \
-  friend TESSERA_FN Lanes operator op(const Lanes& a, const Lanes& b) { \
-    Lanes r;                                                           \
-    for (int i = 0; i < 32; i++) r.v[i] = a.v[i] op b.v[i];            \
-    return r;                                                          \
-  }
-  TESSERA_LANES_OP(&)
-  TESSERA_LANES_OP(|)
-  TESSERA_LANES_OP(^)
-#undef TESSERA_LANES_OP
-  friend TESSERA_FN Lanes operator!(const Lanes& a) {
-    Lanes r;
-    for (int i = 0; i < 32; i++) r.v[i] = ~a.v[i];
-    return r;
-  }
 };
 
 template <class T>

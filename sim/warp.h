@@ -50,12 +50,10 @@ TESSERA_FN Lanes<u32> float_to_bits(const Lanes<float>& x) {
   std::memcpy(r.v, x.v, sizeof r.v);
   return r;
 }
-// NaN in fp32 and in both halves of a packed pair: what a register holds before anything is written.
-constexpr u32 kPoison = 0x7fff7fffu;
 template <class T>
 TESSERA_FN void poison(Lanes<T>& x) {
   static_assert(sizeof(T) == 4);
-  for (int i = 0; i < 32; i++) std::memcpy(&x.v[i], &kPoison, 4);
+  for (int i = 0; i < 32; i++) std::memcpy(&x.v[i], &sim::kPoisonBits, 4);
 }
 template <class F, class... T>
 TESSERA_FN auto apply(F f, const Lanes<T>&... x) {

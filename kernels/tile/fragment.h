@@ -10,11 +10,11 @@ namespace tessera {
 // The 16x8 accumulator of m16n8k8 and m16n8k16, register i of 4 (PTX ISA, matrix fragments for mma):
 // lane 4g + t holds rows g and g + 8, columns 2t and 2t + 1.
 template <class Lane>
-TESSERA_HD constexpr Lane row_of(Lane lane, int i) {
+TESSERA_HD constexpr Lane row_of(const Lane& lane, int i) {
   return (lane >> 2) + Lane(8 * (i >> 1));
 }
 template <class Lane>
-TESSERA_HD constexpr Lane col_of(Lane lane, int i) {
+TESSERA_HD constexpr Lane col_of(const Lane& lane, int i) {
   return (lane & 3) * 2 + Lane(i & 1);
 }
 // The 16x8 slice of an A operand, 16-bit elements, register i of 2: row g + 8i, columns 2t (low half) and

@@ -2,13 +2,13 @@
 // Tiles in shared memory.
 #pragma once
 #include "kernels/configs.h"
+#include "kernels/tile/swizzle.h"
 #include "kernels/warp/warp.h"
 
 namespace tessera {
 
-// Rows x Cols elements of T, rows of Cols * sizeof(T) bytes, swizzled: the 16-byte chunk c of row r lies at
-// chunk c ^ f(r), so that eight rows at one chunk (an ldmatrix phase) meet all 32 banks. f repeats with
-// the rows that share a 128-byte line. The swizzle is private to this type.
+// Rows x Cols elements of T, rows of Cols * sizeof(T) bytes, their 16-byte chunks swizzled (swizzle.h) so
+// that ldmatrix meets no bank conflict. Everyone reaches them through this type.
 template <class T, int Rows, int Cols>
 struct SharedTile {
   using element = T;
@@ -20,15 +20,9 @@ struct SharedTile {
 
   u32 base;
 
-  static constexpr int kGroup = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : kChunks % 2 == 0 ? 2 : 1;
-  static constexpr int kShift = kGroup == 8 ? 0 : kGroup == 4 ? 1 : kGroup == 2 ? 2 : 3;
-  template <class Index>
-  static TESSERA_HD constexpr Index swizzle(Index row, Index chunk) {
-    return chunk ^ ((row >> kShift) & (kGroup - 1));
-  }
   // Address of chunk `chunk` of row `row`.
   TESSERA_FN Lanes<u32> at(const Lanes<i32>& row, const Lanes<i32>& chunk) const {
-    return Lanes<u32>(row * kPitch + swizzle(row, chunk) * 16) + base;
+    return Lanes<u32>(row * kPitch + swizzle(kChunks, row, chunk) * 16) + base;
   }
   // Address of element (row, col): col must not split an access over two chunks.
   TESSERA_FN Lanes<u32> address_of(const Lanes<i32>& row, const Lanes<i32>& col) const {

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA target of a build without a CUDA toolkit: it says so.
+#include "kernels/cuda_backend.h"
+
+namespace tessera::cuda {
+
+namespace {
+[[noreturn]] void none() { throw Error(ErrorKind::unsupported, "target: cuda: " + why_no_device()); }
+}  // namespace
+
+bool built() { return false; }
+std::vector<std::string> instances() { return {}; }
+std::string why_no_device() { return "this build has no CUDA part: no CUDA toolkit was found"; }
+std::string device_name() { none(); }
+Arch device_arch() { none(); }
+double launch(const std::string&, const void*, void*, bool) { none(); }
+Buffer::Buffer(std::size_t) : bytes_(0) { none(); }
+Buffer::~Buffer() = default;
+void Buffer::upload(const void*) { none(); }
+void Buffer::download(void*) const { none(); }
+void* copy_compact(const void*, const i64 (&)[3], const i64 (&)[3], i64, i64, void*) { none(); }
+void free_async(void*, void*) {}
+
+}  // namespace tessera::cuda

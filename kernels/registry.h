@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels that exist. The command line, the tests and the docs go through this table.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/configs.h"
+
+namespace tessera {
+
+enum class KernelKind { attention, matmul, weighted_sum };
+enum class KernelLimit { none, masks_with_1e6 };
+
+struct KernelRow {
+  std::string_view name;
+  KernelKind kind;
+  KernelLimit limit;
+  std::string_view title;
+};
+
+namespace table {
+#define TESSERA_KERNEL(name, type, header, kind, limit, title) \
+  KernelRow{#name, KernelKind::kind, KernelLimit::limit, title},
+constexpr KernelRow kKernels[] = {
+#include "kernels/registry.def"
+};
+#undef TESSERA_KERNEL
+}  // namespace table
+using table::kKernels;
+
+// ---- names, both ways. Parsers throw Error naming the option, what was given and the nearest right name.
+std::string_view name_of(Dtype d);
+std::string_view name_of(Arch a);
+std::string_view name_of(Exp2 e);
+std::string_view name_of(KernelKind k);
+Dtype parse_dtype(const std::string& s);
+Arch parse_arch(const std::string& s);
+// The entry of `names` nearest to `given` by edit distance.
+std::string nearest(std::string_view given, const std::vector<std::string>& names);
+[[noreturn]] void fail_unknown(ErrorKind kind, const std::string& option, const std::string& given,
+                               const std::vector<std::string>& names);
+
+// ---- lookup
+const KernelRow& find_kernel(const std::string& name);
+// The rows of a kernel for an arch and type; empty `config`: the first. Throws when there is none, with what
+// there is.
+const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, const std::string& config);
+// The smallest head_dim bucket of a row that holds head_dim.
+int bucket_of(const ConfigRow& row, int head_dim);
+// kernel/arch/dtype[/dBUCKET]/config[/exp2]: attention kernels have the last, kernels with head_dim the third.
+std::string instance_key(const KernelRow& kernel, Arch arch, Dtype dtype, int bucket, std::string_view config,
+                         Exp2 exp2);
+// Every instance of the table, as CMake builds them for a target: what tests count.
+std::vector<std::string> all_instance_keys(Where where);
+// JSON array of kernels with their configurations.
+std::string list_json();
+
+}  // namespace tessera

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/loader.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "kernels/registry.h"
+
+namespace tessera::sim {
+
+namespace {
+
+constexpr const char* kLevels[] = {"v4", "v3", "v2"};  // x86-64-v4 ...
+
+bool cpu_runs(const std::string& isa) {
+  __builtin_cpu_init();
+  if (isa == "v2") return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
+  if (isa == "v3") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  return cpu_runs("v3") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+std::string module_path(const std::string& isa) {
+  std::vector<std::filesystem::path> folders;
+  if (const char* e = std::getenv("TESSERA_MODULES")) folders.emplace_back(e);
+  Dl_info info;
+  if (dladdr(reinterpret_cast<const void*>(&cpu_runs), &info) && info.dli_fname) {
+    std::error_code ignored;
+    const auto here = std::filesystem::canonical(info.dli_fname, ignored).parent_path();
+    folders.push_back(here);
+    folders.push_back(here.parent_path());
+  }
+  for (const auto& f : folders) {
+    const auto p = f / ("libtessera_sim_" + isa + ".so");
+    if (std::filesystem::exists(p)) return p.string();
+  }
+  return "";
+}
+
+// Null, with why, if the level cannot be had.
+const Module* try_load(const std::string& isa, std::string& why) {
+  static std::mutex mutex;
+  static std::map<std::string, const Module*> loaded;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (const auto it = loaded.find(isa); it != loaded.end()) return it->second;
+  if (!cpu_runs(isa)) {
+    why = "this CPU does not run x86-64-" + isa;
+    return nullptr;
+  }
+  const std::string path = module_path(isa);
+  if (path.empty()) {
+    why = "libtessera_sim_" + isa + ".so is not beside the program, nor in $TESSERA_MODULES";
+    return nullptr;
+  }
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    why = dlerror();
+    return nullptr;
+  }
+  const auto entry = reinterpret_cast<const Module* (*)()>(dlsym(handle, "tessera_sim_module"));
+  const Module* m = entry ? entry() : nullptr;
+  if (!m || m->abi != kModuleAbi) {
+    why = path + " belongs to another version";
+    return nullptr;
+  }
+  return loaded[isa] = m;
+}
+
+const Instance* find_in(const Module& m, const std::string& key) {
+  for (int i = 0; i < m.count; i++)
+    if (key == m.instances[i]->key) return m.instances[i];
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> available_isa_levels() {
+  std::vector<std::string> r;
+  std::string why;
+  for (const char* isa : kLevels)
+    if (try_load(isa, why)) r.emplace_back(isa);
+  return r;
+}
+
+const Module& load_module(const std::string& isa) {
+  bool known = false;
+  for (const char* l : kLevels) known = known || isa == l;
+  if (!known) fail_unknown(ErrorKind::invalid_argument, "isa", isa, {"best", "v2", "v3", "v4"});
+  std::string why;
+  if (const Module* m = try_load(isa, why)) return *m;
+  throw Error(ErrorKind::unsupported, "isa: " + isa + " is not available: " + why);
+}
+
+Found find_instance(const std::string& key, const std::string& isa) {
+  std::vector<std::string> keys{key};
+  if (const auto at = key.find("/sm_90/"); at != std::string::npos) keys.push_back(std::string(key).replace(at, 7, "/sm_89/"));
+  std::vector<std::string> levels{isa};
+  if (isa.empty() || isa == "best") {
+    levels = available_isa_levels();
+    if (levels.empty()) {
+      std::string why;
+      try_load("v2", why);
+      throw Error(ErrorKind::unsupported, "isa: no emulator module can be loaded: " + why);
+    }
+  }
+  for (const std::string& l : levels) {
+    const Module& m = load_module(l);
+    for (const std::string& k : keys)
+      if (const Instance* i = find_in(m, k)) return {&m, i};
+  }
+  throw Error(ErrorKind::unsupported, "config: " + key + " is not built for the emulator" +
+                                          (isa.empty() || isa == "best" ? "" : " at ISA level " + isa));
+}
+
+const Card& find_card(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Card& c : kCards) {
+    if (c.name == name) return c;
+    names.emplace_back(c.name);
+  }
+  fail_unknown(ErrorKind::invalid_argument, "card", name, names);
+}
+
+const Card& card_of(Arch arch) {
+  for (const Card& c : kCards)
+    if (c.arch == arch) return c;
+  throw Error(ErrorKind::internal, "card: none for this arch");
+}
+
+}  // namespace tessera::sim

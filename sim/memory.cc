@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "sim/checker.h"
+
+namespace tessera::sim {
+
+void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols, int element_size) {
+  Block& b = self();
+  if (b.current != 0) return;  // every warp lays out the same tiles; the first one tells
+  b.regions.push_back({name, base, bytes, rows, cols, element_size});
+  b.counters.shared_bytes = std::max<u64>(b.counters.shared_bytes, base + bytes);
+}
+
+int wavefronts_slow(const u32* address, int bytes) {
+  const int lanes = 128 / bytes, words = bytes / 4;  // lanes of a phase; words of a lane
+  int total = 0;
+  for (int first = 0; first < 32; first += lanes) {
+    // The distinct words of each bank. A word is looked for among those its bank already has.
+    u32 word[32][32];
+    int count[32] = {}, most = 0;
+    for (int lane = first; lane < first + lanes; lane++)
+      for (int w = 0; w < words; w++) {
+        const u32 x = address[lane] / 4 + u32(w), bank = x % 32;
+        const u32* end = word[bank] + count[bank];
+        if (std::find(word[bank], const_cast<u32*>(end), x) != end) continue;
+        word[bank][count[bank]++] = x;
+        most = std::max(most, count[bank]);
+      }
+    total += most;
+  }
+  return total;
+}
+
+namespace {
+
+// Distinct 32-byte sectors that the active lanes touch, and how few their bytes would fit in.
+void count_sectors(Block& b, const u64* first, const u64* bytes, int lanes, bool write) {
+  u64 sector[64], sum = 0;
+  int n = 0;
+  bool sorted = true;
+  for (int i = 0; i < lanes; i++) {
+    sum += bytes[i];
+    for (u64 s = first[i] / 32; s <= (first[i] + bytes[i] - 1) / 32; s++) {
+      if (n > 0 && sector[n - 1] == s) continue;
+      if (n > 0 && sector[n - 1] > s) sorted = false;
+      sector[n++] = s;
+    }
+  }
+  if (!sorted) {
+    std::sort(sector, sector + n);
+    n = int(std::unique(sector, sector + n) - sector);
+  }
+  b.counters.global_sectors += u64(n);
+  b.counters.global_sectors_ideal += (sum + 31) / 32;
+  (write ? b.counters.global_store_bytes : b.counters.global_load_bytes) += sum;
+}
+
+void count_lanes(Block& b, const void* const* address, const i32* bytes, bool write) {
+  u64 first[32], size[32];
+  int n = 0;
+  for (int i = 0; i < 32; i++)
+    if (bytes[i] > 0) first[n] = u64(reinterpret_cast<std::uintptr_t>(address[i])), size[n++] = u64(bytes[i]);
+  if (n) count_sectors(b, first, size, n, write);
+}
+
+void land(Block& b, const PendingCopy& c) {
+  char* to = b.shared + c.destination;
+  std::memcpy(to, c.source, c.bytes);
+  std::memset(to + c.bytes, 0, std::size_t(16 - c.bytes));
+}
+
+}  // namespace
+
+void global_access(const void* const* address, i32* mask, int bytes, bool write) {
+  Block& b = self();
+  i32 size[32];
+  for (int i = 0; i < 32; i++) size[i] = mask[i] ? bytes : 0;
+  count_lanes(b, address, size, write);
+  if (b.checker) b.checker->global_access(address, mask, bytes, write);
+}
+
+void ld_global_chunk(const char* const* address, const i32* bytes, char* out) {
+  Block& b = self();
+  count_lanes(b, reinterpret_cast<const void* const*>(address), bytes, false);
+  for (int i = 0; i < 32; i++) {
+    i32 n = bytes[i];
+    if (b.checker && n > 0 && !b.checker->global_read(i, address[i], n)) n = 0;
+    std::memset(out + 16 * i, 0, 16);
+    if (n > 0) std::memcpy(out + 16 * i, address[i], std::size_t(n));
+  }
+}
+
+void cp_async(const u32* destination, const char* const* source, const i32* bytes) {
+  Block& b = self();
+  count_wavefronts(b, destination, 16);
+  count_lanes(b, reinterpret_cast<const void* const*>(source), bytes, false);
+  if (!b.checker) {  // nobody looks: a correct kernel cannot tell a copy that lands at once
+    for (int i = 0; i < 32; i++) land(b, {destination[i], source[i], u8(bytes[i]), u8(i)});
+    return;
+  }
+  for (int i = 0; i < 32; i++) {
+    PendingCopy c{destination[i], source[i], u8(bytes[i]), u8(i)};
+    if (c.bytes && !b.checker->global_read(i, source[i], c.bytes)) c.bytes = 0;
+    if (b.checker->async_issue(c)) b.me().open.push_back(c);
+  }
+}
+
+void cp_async_commit() {
+  Warp& w = self().me();
+  if (!self().checker) return;
+  w.groups.push_back(std::move(w.open));
+  w.open.clear();
+}
+
+void cp_async_wait(int pending) {
+  Block& b = self();
+  if (!b.checker) return;
+  auto& groups = b.me().groups;
+  while (int(groups.size()) > pending) {
+    for (const PendingCopy& c : groups.front()) {
+      land(b, c);
+      b.checker->async_land(c);
+    }
+    groups.erase(groups.begin());
+  }
+}
+
+void f32_to_f16(const u32* in, u32* out) {
+  for (int i = 0; i < 32; i++) {
+    const u32 x = in[i], a = x & 0x7fffffffu, sign = (x >> 16) & 0x8000u;
+    // Below 2^-14 an fp32 addition of 0.5 rounds to units of 2^-24, to nearest even.
+    float f;
+    std::memcpy(&f, &a, 4);
+    f += 0.5f;
+    u32 small;
+    std::memcpy(&small, &f, 4);
+    small -= 0x3f000000u;
+    const u32 normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1)) >> 13;
+    u32 r = a < 0x38800000u ? small : normal;
+    r = a >= 0x477ff000u ? 0x7c00u : r;
+    r |= sign;
+    out[i] = a > 0x7f800000u ? 0x7fffu : r;
+  }
+}
+
+}  // namespace tessera::sim
