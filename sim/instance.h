@@ -6,10 +6,10 @@
 
 namespace tessera::sim {
 
-template <class Kernel, Config C>
+template <class Kernel>
 Instance make_instance(const char* key) {
   using Args = typename Kernel::Args;
-  return {key, C.threads(), Kernel::kSharedBytes,
+  return {key, Kernel::kConfig.threads(), Kernel::kSharedBytes,
           [](const void* args) { return Kernel::grid(*static_cast<const Args*>(args)); },
           [](const void* args) { Kernel::run(*static_cast<const Args*>(args)); }};
 }

@@ -11,6 +11,7 @@ namespace tessera {
 template <class T, Config C>
 struct Matmul {
   using Args = MatmulArgs;
+  static constexpr Config kConfig = C;
   using ARing = Ring<SharedTile<T, C.rows, C.depth>, C.stages>;
   using BRing = Ring<SharedTile<T, C.depth, C.cols>, C.stages>;
   static constexpr int kSharedBytes = ARing::kBytes + BRing::kBytes;

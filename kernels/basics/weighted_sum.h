@@ -9,6 +9,7 @@ namespace tessera {
 template <class T, Config C>
 struct WeightedSum {
   using Args = WeightedSumArgs;
+  static constexpr Config kConfig = C;
   static constexpr int kSharedBytes = 0;
   static_assert(C.warps == 1);
 

@@ -91,7 +91,7 @@ function(tessera_write_unit target kernel c dtype dim out)
     string(APPEND text
       "constexpr Config k_${mode}{.arch = Arch::${arch}, .head_dim = ${dim}, .rows = ${rows}, .cols = ${cols}, "
       ".depth = ${depth}, .warps = ${warps}, .stages = ${stages}, .variant = Variant::${variant}, .exp2 = Exp2::${mode}};\n"
-      "const Registrar r_${mode}(make_instance<${type}<${cpp_${dtype}}, k_${mode}>, k_${mode}>(\"${full}\"));\n")
+      "const Registrar r_${mode}(make_instance<${type}<${cpp_${dtype}}, k_${mode}>>(\"${full}\"));\n")
   endforeach()
   string(APPEND text "}  // namespace\n}  // namespace tessera::${target}\n")
   string(REPLACE "/" "_" file ${key})

@@ -16,6 +16,7 @@ namespace tessera {
 template <class T, Config C>
 struct FlashStep1 {
   using Args = AttentionArgs;
+  static constexpr Config kConfig = C;
   using E = Element<T, C.exp2>;
   using Acc = typename E::accumulator;
   static constexpr int kBlockQ = C.rows, kBlockK = C.cols, kHeadDim = C.head_dim;
