@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -30,20 +31,24 @@ void check_tensor(const char* name, const Tensor& t, int rank, const char* dims,
   const std::string n(name);
   if (t.rank != rank) invalid(n + ": rank " + std::to_string(t.rank) + ", expected " + std::to_string(rank) + " " + dims);
   if (int(t.dtype) < 0 || int(t.dtype) > int(Dtype::field)) invalid(n + ": unknown dtype " + std::to_string(int(t.dtype)));
-  i64 elements = 1;
+  const auto dimension = [&](int i) { return n + ": dimension " + std::to_string(i); };
+  bool empty = false;
+  for (int i = 0; i < rank; i++) {  // all extents first: a wrong one makes strides wrong as well
+    const i64 extent = t.shape[std::size_t(i)];
+    if (extent < 0 || extent > kMaxLength)
+      invalid(dimension(i) + " is " + std::to_string(extent) + ", outside 0.." + std::to_string(kMaxLength));
+    empty = empty || extent == 0;
+  }
   for (int i = 0; i < rank; i++) {
     const i64 extent = t.shape[std::size_t(i)], stride = t.stride[std::size_t(i)];
-    const std::string which = n + ": dimension " + std::to_string(i);
-    if (extent < 0 || extent > kMaxLength)
-      invalid(which + " is " + std::to_string(extent) + ", outside 0.." + std::to_string(kMaxLength));
-    if (stride < 0) invalid(which + " has the negative stride " + std::to_string(stride));
-    if (output && stride == 0 && extent > 1) invalid(which + " has stride 0, and outputs must not overlap themselves");
-    elements *= extent == 0 ? 0 : 1;
+    if (stride < 0) invalid(dimension(i) + " has the negative stride " + std::to_string(stride));
+    if (output && stride == 0 && extent > 1 && !empty)
+      invalid(dimension(i) + " has stride 0, and outputs must not overlap themselves");
   }
   const i64 inner = t.shape[std::size_t(rank - 1)];
   if (inner > 1 && t.stride[std::size_t(rank - 1)] != 1)
     invalid(n + ": innermost stride " + std::to_string(t.stride[std::size_t(rank - 1)]) + ", expected 1");
-  if (elements && !t.data) invalid(n + ": null data for a non-empty tensor");
+  if (!empty && !t.data) invalid(n + ": null data for a non-empty tensor");
   if (reinterpret_cast<std::uintptr_t>(t.data) % std::uintptr_t(size_of(t.dtype)))
     invalid(n + ": data is not aligned to its " + std::to_string(size_of(t.dtype)) + "-byte elements");
 }
@@ -134,6 +139,8 @@ void run_emulated(Report& r, const Options& o, const Choice& c, const void* args
 std::string common_flags(const Options& o, const Choice& c, Dtype d) {
   std::string s = " --dtype " + std::string(name_of(d)) + " --arch " + std::string(name_of(c.arch)) + " --card " +
                   std::string(c.card ? c.card->name : "h200") + " --config " + std::string(c.row->name);
+  if (c.kernel->kind == KernelKind::attention && c.exp2 == Exp2::hardware) s += " --exp2 hardware";
+  if (o.numerics == Numerics::fma) s += " --numerics fma";
   if (o.order_seed) s += " --order-seed " + std::to_string(o.order_seed);
   return s;
 }
@@ -202,6 +209,11 @@ std::string attention_flags(const Tensor& q, const Tensor& k, const AttentionOpt
                   n(q.shape[2]) + " --k-len " + n(k.shape[2]) + " --head-dim " + n(q.shape[3]);
   if (o.causal == Causal::top_left) s += " --causal=top-left";
   if (o.causal == Causal::bottom_right) s += " --causal=bottom-right";
+  if (o.scale && q.dtype != Dtype::field) {
+    char text[64];
+    std::snprintf(text, sizeof text, " --scale %.17g", *o.scale);
+    s += text;
+  }
   return s;
 }
 

@@ -32,4 +32,11 @@ if(TESSERA_TESTS)
     URL https://github.com/google/benchmark/archive/refs/tags/v1.9.0.tar.gz
     FIND_PACKAGE_ARGS)
   FetchContent_MakeAvailable(GTest benchmark)
+
+  # The tests in Python: .venv, where make has made one, has the packages they need.
+  if(EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python3)
+    set(TESSERA_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python3)
+  else()
+    find_program(TESSERA_PYTHON python3 REQUIRED)
+  endif()
 endif()

@@ -57,8 +57,9 @@ TESSERA_FN void load(const SharedTile<std::remove_const_t<T>, Rows, Cols>& to, c
     const Lanes<i32> index = thread + Lanes<i32>(i * C.threads());
     const Lanes<i32> row = index / Lanes<i32>(Tile::kChunks), chunk = index % Lanes<i32>(Tile::kChunks);
     const Lanes<i32> left = Lanes<i32>(from.cols - from.col) - chunk * Lanes<i32>(kPerChunk);
-    Lanes<i32> bytes = left * Lanes<i32>(int(sizeof(T)));
-    bytes = select(bytes < Lanes<i32>(16), bytes, Lanes<i32>(16));
+    // Cut to a chunk before it is counted in bytes: a row may be longer than 2^31 bytes.
+    const Lanes<i32> whole = select(left < Lanes<i32>(kPerChunk), left, Lanes<i32>(kPerChunk));
+    Lanes<i32> bytes = whole * Lanes<i32>(int(sizeof(T)));
     const Lanes<bool> inside = (row < Lanes<i32>(from.rows - from.row)) & (left > Lanes<i32>(0));
     bytes = select(inside, bytes, Lanes<i32>(0));
     const Lanes<i64> offset = Lanes<i64>(row + Lanes<i32>(from.row)) * Lanes<i64>(from.stride) +

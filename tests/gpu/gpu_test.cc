@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a real GPU: results against the float64 reference, and bits for tests/gpu/golden_test.cc.
+// TESSERA_RECORD=FILE writes the bits' hashes as JSON lines.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "kernels/cuda_backend.h"
+#include "kernels/registry.h"
+#include "reference/hash.h"
+#include "reference/inputs.h"
+#include "tests/gpu/golden_cases.h"
+#include "tests/kernels/products.h"
+
+namespace tessera::testing {
+namespace {
+
+#define TESSERA_NEEDS_GPU() \
+  if (const std::string why = cuda::why_no_device(); !why.empty()) GTEST_SKIP() << why
+
+bool runs_here(const std::string& arch) { return parse_arch(arch) <= cuda::device_arch(); }
+
+void record(const nlohmann::ordered_json& line) {
+  if (const char* path = std::getenv("TESSERA_RECORD")) std::ofstream(path, std::ios::app) << line.dump() << "\n";
+}
+
+TEST(Gpu, GoldenCasesAreRightAndRecorded) {
+  TESSERA_NEEDS_GPU();
+  for (const Case& c : golden_cases()) {
+    if (!runs_here(c.arch)) continue;
+    Tensors t = make_inputs(c);
+    AttentionOptions o;
+    o.target = Target::cuda;
+    run(c, t, o);
+    const Verdict v = compare_with_reference(c, t);
+    EXPECT_TRUE(v.pass()) << c << ": " << v.text();
+    record({{"case", c.name()}, {"o", hash_o(c, t)}, {"lse", hash_lse(c, t)}, {"device", cuda::device_name()}});
+  }
+}
+
+TEST(Gpu, HardwareExp2StaysInItsBound) {
+  TESSERA_NEEDS_GPU();
+  for (Case c : golden_cases()) {
+    if (!runs_here(c.arch)) continue;
+    c.exp2 = "hardware";
+    Tensors t = make_inputs(c);
+    AttentionOptions o;
+    o.target = Target::cuda;
+    run(c, t, o);
+    const Verdict v = compare_with_reference(c, t, kHardwareExp2);
+    EXPECT_TRUE(v.pass()) << c << ": " << v.text();
+  }
+}
+
+// The tutorial's own shapes, every type and arch, with the exp2 that users get.
+TEST(Gpu, TutorialShapes) {
+  TESSERA_NEEDS_GPU();
+  const i64 shapes[][4] = {{4, 128, 128, 64}, {2, 1024, 1024, 64}, {2, 100, 100, 64}, {1, 37, 53, 32}, {1, 200, 96, 128}};
+  for (const char* arch : {"sm_75", "sm_89", "sm_90"})
+    for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16})
+      for (const auto& s : shapes)
+        for (const Causal causal : {Causal::none, Causal::top_left}) {
+          if (!runs_here(arch) || !supports(parse_arch(arch), d)) continue;
+          Case c;
+          c.arch = arch, c.dtype = d, c.causal = causal, c.exp2 = "hardware";
+          c.batch = s[0], c.q_len = s[1], c.k_len = s[2], c.head_dim = s[3];
+          Tensors t = make_inputs(c);
+          AttentionOptions o;
+          o.target = Target::cuda;
+          run(c, t, o);
+          const Verdict v = compare_with_reference(c, t, kHardwareExp2);
+          EXPECT_TRUE(v.pass()) << c << ": " << v.text();
+        }
+}
+
+TEST(Gpu, ProductsAreRightAndRecorded) {
+  TESSERA_NEEDS_GPU();
+  for (const ProductCase& c : golden_products()) {
+    if (!runs_here(c.arch)) continue;
+    Options o;
+    o.target = Target::cuda;
+    const ProductResult r = run_product(c, o);
+    EXPECT_TRUE(r.comparison.pass) << c.name() << ": " << r.comparison.max_abs << " against " << r.comparison.tolerance;
+    record({{"case", c.name()}, {"o", r.hash}, {"device", cuda::device_name()}});
+  }
+}
+
+TEST(Gpu, UnalignedAndBroadcastTensorsAreCopied) {
+  TESSERA_NEEDS_GPU();
+  Case c;
+  c.arch = std::string(name_of(cuda::device_arch())), c.batch = 2, c.q_len = 33, c.k_len = 47, c.head_dim = 37;
+  Tensors t = make_inputs(c);
+  AttentionOptions o;
+  o.target = Target::cuda;
+  run(c, t, o);  // rows of 74 bytes
+  const Verdict v = compare_with_reference(c, t);
+  EXPECT_TRUE(v.pass()) << v.text();
+}
+
+TEST(Gpu, ALaunchThatCannotBeIsRefused) {
+  TESSERA_NEEDS_GPU();
+  Case c;
+  c.arch = std::string(name_of(cuda::device_arch()));
+  Tensors t = make_inputs(c);
+  AttentionOptions o;
+  o.target = Target::cuda;
+  o.config = "16x16-padded-keys";  // emulator only
+  EXPECT_THROW(run(c, t, o), Error);
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations on register tiles: visiting elements, rows and columns, reductions, the step from
+// accumulators to an operand; and what does not compile.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/tile/element.h"
+#include "kernels/tile/fragment.h"
+#include "sim/random.h"
+#include "tests/sim/run_kernel.h"
+
+namespace tessera {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+u32 to_bits(float x) { return std::bit_cast<u32>(x); }
+
+// ---- a condition on lanes is not a condition of the warp, and a lane's value no loop bound: under
+// nvcc, where Lanes<T> is T, these would compile and diverge.
+static_assert(!std::is_convertible_v<Lanes<bool>, bool> && !std::is_constructible_v<bool, Lanes<bool>>);
+static_assert(!std::is_convertible_v<Lanes<int>, int> && !std::is_constructible_v<int, Lanes<int>>);
+static_assert(!std::is_convertible_v<Lanes<float>, float> && !std::is_constructible_v<float, Lanes<float>>);
+static_assert(!std::is_constructible_v<bool, decltype(lane_id() < Lanes<i32>(3))>);
+static_assert(!std::is_convertible_v<Lanes<i32>, Lanes<u32>> && !std::is_convertible_v<Lanes<float>, Lanes<i32>>);
+static_assert(std::is_convertible_v<float, Lanes<float>> && std::is_same_v<decltype(warp_any(true)), bool>);
+// 16-bit patterns have no arithmetic.
+template <class T>
+concept adds = requires(T a, T b) { a + b; };
+template <class T>
+concept multiplies = requires(Lanes<T> a, Lanes<T> b) { T(a.v[0] * b.v[0]); };
+static_assert(!adds<f16> && !adds<bf16> && !multiplies<f16> && !multiplies<bf16> && adds<Fq> && multiplies<Fq>);
+
+template <int Rows, int Cols>
+struct Values {
+  float x[Rows][Cols];
+  explicit Values(u64 seed) {
+    for (int i = 0; i < Rows; i++)
+      for (int j = 0; j < Cols; j++)
+        x[i][j] = float(i32(sim::mix(seed, u64(i * Cols + j)) % 20001) - 10000) * 0x1.234p-9f;
+  }
+  Accumulator<Rows, Cols> accumulator() const {
+    Accumulator<Rows, Cols> a;
+    for_each(a, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<float>& v) {
+      for (int i = 0; i < 32; i++) v.v[i] = x[row.v[i]][col.v[i]];
+    });
+    return a;
+  }
+};
+
+TEST(FragmentOps, NewTilesArePoison) {
+  Accumulator<16, 16> a;
+  RowVector<16> v;
+  Operand<16, 16, f16> p;
+  for (int lane = 0; lane < 32; lane++) {
+    EXPECT_TRUE(std::isnan(a.x[0][1][3].v[lane]));
+    EXPECT_TRUE(std::isnan(v.x[0][1].v[lane]));
+    EXPECT_GT(p.x[0][1][1].v[lane] & 0x7fff, 0x7c00u);
+  }
+}
+
+TEST(FragmentOps, ForEachVisitsEveryElementOnce) {
+  int visits[32][24] = {};
+  Accumulator<32, 24> a;
+  for_each(a, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<float>& x) {
+    for (int i = 0; i < 32; i++) {
+      visits[row.v[i]][col.v[i]]++;
+      EXPECT_TRUE(std::isnan(x.v[i]));
+    }
+  });
+  for (auto& row : visits)
+    for (int n : row) EXPECT_EQ(n, 1);
+}
+
+TEST(FragmentOps, RowsAndColumns) {
+  const Values<32, 24> values(1);
+  Accumulator<32, 24> a = values.accumulator();
+  RowVector<32> rows;
+  for (int m = 0; m < 2; m++)
+    for (int h = 0; h < 2; h++) rows.x[m][h] = Lanes<float>(row_of(lane_id(), 2 * h) + Lanes<i32>(16 * m));
+  ColVector<24> cols;
+  for (int n = 0; n < 3; n++)
+    for (int i = 0; i < 2; i++) cols.x[n][i] = Lanes<float>(col_of(lane_id(), i) + Lanes<i32>(8 * n));
+  const auto expect = [&](auto f) {
+    for_each(a, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<float>& x) {
+      for (int i = 0; i < 32; i++)
+        ASSERT_EQ(x.v[i], f(values.x[row.v[i]][col.v[i]], float(row.v[i]), float(col.v[i]))) << row.v[i] << "," << col.v[i];
+    });
+  };
+  scale_rows(a, rows);
+  expect([](float x, float row, float) { return x * row; });
+  scale_cols(a, cols);
+  expect([](float x, float row, float col) { return x * row * col; });
+  fill(a, 3.0f);
+  expect([](float, float, float) { return 3.0f; });
+  for_each(a, rows, [](Lanes<float>& x, const Lanes<float>& v) { x = x - v; });
+  expect([](float, float row, float) { return 3.0f - row; });
+  for_each_row(rows, [](Lanes<float>& x, const Lanes<float>& y) { x = x + y; }, rows);
+  for (int m = 0; m < 2; m++)
+    for (int h = 0; h < 2; h++)
+      for (int lane = 0; lane < 32; lane++) EXPECT_EQ(rows.x[m][h].v[lane], 2.0f * float(lane / 4 + 8 * h + 16 * m));
+  fill(rows, 7.0f);
+  EXPECT_EQ(rows.x[1][1].v[31], 7.0f);
+}
+
+// The sum's order is part of the contract: a lane's columns ascending, then neighbours at 1 and 2.
+TEST(FragmentOps, RowSumInItsOrder) {
+  const Values<32, 40> values(2);
+  const RowVector<32> sum = row_sum(values.accumulator());
+  bool order_matters = false;
+  for (int row = 0; row < 32; row++) {
+    float lane[4], ascending = 0;
+    for (int t = 0; t < 4; t++) {
+      lane[t] = values.x[row][2 * t] + values.x[row][2 * t + 1];
+      for (int n = 1; n < 5; n++)
+        for (int i = 0; i < 2; i++) lane[t] = lane[t] + values.x[row][8 * n + 2 * t + i];
+    }
+    for (int j = 0; j < 40; j++) ascending += values.x[row][j];
+    const float expected = (lane[0] + lane[1]) + (lane[2] + lane[3]);
+    order_matters = order_matters || expected != ascending;
+    for (int t = 0; t < 4; t++)  // all four lanes of a row have it
+      EXPECT_EQ(to_bits(sum.x[row / 16][row % 16 / 8].v[row % 8 * 4 + t]), to_bits(expected)) << row;
+  }
+  EXPECT_TRUE(order_matters);
+}
+
+TEST(FragmentOps, RowMaxDropsNan) {
+  Values<16, 24> values(3);
+  values.x[2][17] = kNan;                        // beside numbers: dropped, as max.f32 drops it
+  for (float& x : values.x[5]) x = kNan;         // nothing but NaN
+  for (float& x : values.x[6]) x = -std::numeric_limits<float>::infinity();
+  const RowVector<16> r = row_max(values.accumulator());
+  for (int row = 0; row < 16; row++) {
+    float expected = kNan;
+    for (float x : values.x[row]) expected = std::fmax(expected, x);
+    for (int t = 0; t < 4; t++) {
+      const float got = r.x[0][row / 8].v[row % 8 * 4 + t];
+      if (row == 5)
+        EXPECT_TRUE(std::isnan(got));
+      else
+        EXPECT_EQ(got, expected) << row;
+    }
+  }
+}
+
+TEST(FragmentOps, FieldReductions) {
+  Accumulator<16, 16, Fq> a;
+  for_each(a, [](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<Fq>& x) {
+    x = apply([](i32 i, i32 j) { return i == 3 || (i == 4 && j != 9) ? Fq{Fq::kHidden} : Fq::of(i * 7 - j * 11); }, row, col);
+  });
+  const auto largest = row_max(a);
+  EXPECT_EQ(largest.x[0][0].v[2 * 4], Fq::of(2 * 7));
+  EXPECT_EQ(largest.x[0][0].v[3 * 4].value, Fq::kHidden);
+  EXPECT_EQ(largest.x[0][0].v[4 * 4 + 1], Fq::of(4 * 7 - 99));
+  EXPECT_EQ(row_sum(a).x[0][1].v[5 * 4 + 2], Fq::of(16 * 13 * 7 - 120 * 11));
+}
+
+template <class T>
+void expect_operand() {
+  const Values<32, 48> values(4);
+  const auto a = values.accumulator();
+  const Operand<32, 48, T> p = as_operand<T>(a);
+  for (int m = 0; m < 2; m++)
+    for (int s = 0; s < 6; s++)
+      for (int i = 0; i < 2; i++)
+        for (int lane = 0; lane < 32; lane++)
+          for (int half = 0; half < 2; half++) {
+            const float x = values.x[16 * m + operand_a_row(lane, i)][8 * s + operand_a_col(lane, half)];
+            ASSERT_EQ(u16(p.x[m][s][i].v[lane] >> (16 * half)), narrow<T>(Lanes<float>(x)).v[0].bits);
+          }
+  // The dropped cast hands over other bits, or the variant that shows it would show nothing.
+  const Operand<32, 48, T> raw = as_operand_without_cast<T>(a);
+  EXPECT_EQ(raw.x[1][3][1].v[9], to_bits(a.x[1][3][2].v[9]));
+  EXPECT_NE(raw.x[1][3][1].v[9], p.x[1][3][1].v[9]);
+}
+TEST(FragmentOps, AsOperandRoundsAndStaysInPlace) {
+  expect_operand<f16>();
+  expect_operand<bf16>();
+  const auto a = Values<16, 16>(5).accumulator();
+  const auto same = as_operand<float>(a), also = as_operand_without_cast<float>(a);
+  for (int n = 0; n < 2; n++)
+    for (int i = 0; i < 4; i++)
+      for (int lane = 0; lane < 32; lane++) {
+        EXPECT_EQ(same.x[0][n][i].v[lane], a.x[0][n][i].v[lane]);
+        EXPECT_EQ(also.x[0][n][i].v[lane], a.x[0][n][i].v[lane]);
+      }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Masks against the definition in 64-bit arithmetic; shared memory's layout and rings.
+#include "kernels/tile/key_range.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/tile/shared.h"
+#include "sim/random.h"
+#include "tests/sim/run_kernel.h"
+
+namespace tessera {
+namespace {
+
+// The definition. 128 bits, so that the oracle cannot overflow where 64 might.
+bool sees(const Band& band, i64 k_len, i64 query, i64 key) {
+  const __int128 distance = __int128(key) - (__int128(query) + band.shift);
+  const bool left = band.left == Band::kUnlimited || -__int128(band.left) <= distance;
+  const bool right = band.right == Band::kUnlimited || distance <= band.right;
+  return left && right && key < k_len;
+}
+
+void expect_equal(const Band& band, i32 k_len, const Lanes<i32>& query, const Lanes<i32>& key) {
+  const KeyRange keys(band, k_len);
+  const Lanes<bool> visible = keys.visible(query, key), in_band = keys.in_band(query, key);
+  for (int i = 0; i < 32; i++) {
+    const bool expected = sees(band, k_len, query.v[i], key.v[i]);
+    ASSERT_EQ(visible.v[i] != 0, expected) << "left " << band.left << " right " << band.right << " shift " << band.shift
+                                           << " k_len " << k_len << " query " << query.v[i] << " key " << key.v[i];
+    ASSERT_EQ(in_band.v[i] != 0, sees(band, i64(1) << 40, query.v[i], key.v[i]));
+  }
+}
+
+TEST(KeyRange, SmallShapesCompletely) {
+  const i64 side[] = {Band::kUnlimited, -3, -1, 0, 1, 2, 5, 9};
+  for (const i64 left : side)
+    for (const i64 right : side)
+      for (i64 shift = -9; shift <= 9; shift++)
+        for (i32 k_len = 0; k_len <= 8; k_len += 4)
+          for (i32 query = 0; query < 8; query++)
+            expect_equal({left, right, shift}, k_len, Lanes<i32>(query), lane_id());
+}
+
+TEST(KeyRange, LargeNumbers) {
+  constexpr i64 kLongest = i64(1) << 30, kMax32 = (i64(1) << 31) - 1;
+  const auto near = [](u64 r, const std::vector<i64>& places) {
+    return places[std::size_t(r % places.size())] + i64(r >> 32) % 5 - 2;
+  };
+  for (u64 n = 0; n < 100000; n++) {
+    Band band;
+    const std::vector<i64> places{0, kLongest, -kLongest, kMax32, -kMax32, 1000, i64(1) << 33, -(i64(1) << 40)};
+    if (sim::mix(n, 1) % 3) band.left = near(sim::mix(n, 2), places);
+    if (sim::mix(n, 3) % 3) band.right = near(sim::mix(n, 4), places);
+    band.shift = near(sim::mix(n, 5), {0, kMax32, -kMax32 - 1, kLongest, -kLongest, 77});
+    const i32 k_len = i32(near(sim::mix(n, 6), {2, 1000, kLongest - 3}));
+    const auto position = [&](u64 salt) {  // 0 .. 2^30 - 1
+      return sim::lanes_of<i32>([&](int i) {
+        const i64 x = near(sim::mix(n * 64 + u64(i), salt), {2, 998, kLongest / 2, kLongest - 3});
+        return std::min(x, kLongest - 1);
+      });
+    };
+    expect_equal(band, k_len, position(7), position(8));
+  }
+}
+
+TEST(KeyRange, TheMasksThatPeopleUse) {
+  const auto row = [](const Band& band, i32 k_len, i32 query) {
+    std::string s;
+    const Lanes<bool> v = KeyRange(band, k_len).visible(Lanes<i32>(query), lane_id());
+    for (int i = 0; i < 6; i++) s += v.v[i] ? '1' : '0';
+    return s;
+  };
+  EXPECT_EQ(row({}, 5, 3), "111110");
+  EXPECT_EQ(row({.right = 0}, 6, 2), "111000");                        // causal, top left
+  EXPECT_EQ(row({.right = 0, .shift = 2}, 6, 2), "111110");            // bottom right, k_len - q_len = 2
+  EXPECT_EQ(row({.right = 0, .shift = -2}, 6, 1), "000000");           // fewer keys than queries: no key
+  EXPECT_EQ(row({.left = 1, .right = 1}, 6, 3), "001110");             // a window
+  EXPECT_EQ(row({.left = 1, .right = 0, .shift = 1}, 6, 3), "000110");  // sliding, bottom right
+}
+
+// ---- layout
+
+using Tile = SharedTile<f16, 16, 48>;  // 1536 bytes: takes 2048
+
+TEST(SharedMemory, TilesFollowEachOtherAtMultiplesOf1024) {
+  std::vector<u32> base;
+  static_assert(Tile::kBytes == 2048 && Ring<Tile, 3>::kBytes == 3 * 2048);
+  const auto outcome = run_kernel({.shared_bytes = 5 * Tile::kBytes}, [&] {
+    SharedMemory shared;
+    base.push_back(shared.tile<Tile>("first").base);
+    base.push_back(shared.ring<Ring<Tile, 3>>("ring").base);
+    base.push_back(shared.tile<Tile>("last").base);
+  });
+  EXPECT_EQ(base, (std::vector<u32>{0, 2048, 4 * 2048}));
+  EXPECT_EQ(outcome.counters.shared_bytes, 4u * 2048 + 16 * 48 * 2);
+}
+
+template <int Stages>
+void expect_ring() {
+  const Ring<Tile, Stages> ring{1024};
+  for (int j = 0; j < 5 * Stages; j++) {
+    EXPECT_EQ(ring.acquire(j).base, ring.ready(j).base);
+    EXPECT_EQ(ring.acquire(j).base, ring.acquire(j + Stages).base);
+    std::set<u32> live;  // the slots of any `Stages` steps in a row are apart
+    for (int i = 0; i < Stages; i++) {
+      live.insert(ring.acquire(j + i).base);
+      EXPECT_EQ((ring.acquire(j + i).base - 1024) % Tile::kBytes, 0u);
+      EXPECT_LE(ring.acquire(j + i).base + Tile::kBytes, 1024u + Ring<Tile, Stages>::kBytes);
+    }
+    EXPECT_EQ(live.size(), std::size_t(Stages));
+  }
+}
+TEST(Ring, SlotsAreApartAndComeBack) {
+  expect_ring<1>();
+  expect_ring<2>();
+  expect_ring<3>();
+  expect_ring<4>();
+}
+
+}  // namespace
+}  // namespace tessera
