@@ -153,7 +153,10 @@ sim::GlobalTensor describe(const char* name, const Tensor& t, bool output) {
 
 // ---- copies of tensors that cannot be read 16 bytes at a time: base or a stride not a multiple of 16 bytes
 
-bool needs_copy(const Tensor& t) {
+bool needs_copy(const Tensor& t, Target target) {
+  // A row that ends inside a 16-byte chunk: the kernels ask for the bytes that exist, but compute-sanitizer
+  // takes every cp.async for 16, so on a GPU the rest of the chunk must be ours as well.
+  if (target == Target::cuda && t.shape[std::size_t(t.rank - 1)] * size_of(t.dtype) % 16) return true;
   if (reinterpret_cast<std::uintptr_t>(t.data) % 16) return true;
   for (int i = 0; i + 1 < t.rank; i++)
     if (t.shape[std::size_t(i)] > 1 && t.stride[std::size_t(i)] * size_of(t.dtype) % 16) return true;
@@ -166,7 +169,7 @@ class AlignedCopy {
   AlignedCopy(Tensor& t, const Options& o) : options_(o) {
     bool empty = false;
     for (int i = 0; i < t.rank; i++) empty = empty || t.shape[std::size_t(i)] == 0;
-    if (empty || !needs_copy(t)) return;
+    if (empty || !needs_copy(t, o.target)) return;
     const i64 es = size_of(t.dtype), inner = t.shape[std::size_t(t.rank - 1)], pitch = (inner * es + 15) / 16 * 16;
     i64 extent[3] = {1, 1, 1}, stride[3] = {0, 0, 0};
     for (int i = 0; i + 1 < t.rank; i++) {
@@ -178,7 +181,7 @@ class AlignedCopy {
       device_ = cuda::copy_compact(t.data, extent, stride, inner * es, pitch, o.stream);
       t.data = device_;
     } else {
-      host_.reset(static_cast<char*>(std::aligned_alloc(16, std::size_t(bytes))));
+      host_.reset(static_cast<char*>(std::aligned_alloc(256, std::size_t((bytes + 255) / 256 * 256))));
       if (!host_) throw Error(ErrorKind::internal, "out of memory for an aligned copy");
       char* to = host_.get();
       for (i64 b = 0; b < extent[0]; b++)

@@ -46,6 +46,14 @@ void wait_at_barrier(int id, int warps, Site site) {
   Block& b = self();
   Warp& w = b.me();
   w.site = site, w.barrier = id, w.barrier_warps = warps;
+  if (b.checker)  // whoever comes first: otherwise the count of the last one would decide
+    for (int i = 0; i < b.warps; i++) {
+      const Warp& o = b.warp[std::size_t(i)];
+      if (o.barrier == id && !o.done && o.barrier_warps != warps)
+        b.findings->add("barrier", b, site, -1,
+                        "barrier " + std::to_string(id) + " for " + std::to_string(warps) + " warps, and warp " +
+                            std::to_string(i) + " " + where(o));
+    }
   int arrived = 0;
   for (const Warp& o : b.warp) arrived += o.barrier == id && !o.done;
   if (arrived < warps) return w.fiber.suspend();
@@ -99,6 +107,7 @@ void run_block(Block& b, void (*entry)(const void*), const void* args, u64 order
       break;
     }
   }
+  if (b.checker) b.checker->end_block();
   current_block = outer;
 }
 

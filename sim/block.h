@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/attention.h"
+#include "kernels/report.h"
 #include "kernels/warp/types.h"
 #include "sim/cards.h"
 #include "sim/fiber.h"

@@ -15,15 +15,15 @@ std::string file_line(Site s) {
 
 // ---- findings
 
-void Findings::add(const char* check, const Block& b, Site site, int lane, const std::string& what) {
+void Findings::add(const char* check, i64 block, int warp, Site site, int lane, const std::string& what) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const i64 order = b.index * 64 + b.current;  // the first in this order is described, whatever ran first
+  const i64 order = block * 64 + warp;  // the first in this order is described, whatever ran first
   auto [it, fresh] = entries_.try_emplace({check, site.file, site.line}, Entry{order, {check, "", 0}});
   Entry& e = it->second;
   e.finding.count++;
   if (!fresh && order >= e.order) return;
   e.order = order;
-  e.finding.message = kernel_ + ": block " + std::to_string(b.index) + ", warp " + std::to_string(b.current) +
+  e.finding.message = kernel_ + ": block " + std::to_string(block) + ", warp " + std::to_string(warp) +
                       (lane < 0 ? "" : ", lane " + std::to_string(lane)) + ", " + file_line(site) + ": " + what +
                       ". Repeat: " + repeat_;
 }
@@ -121,25 +121,43 @@ bool GlobalShadow::access(Block& b, int lane, const char* address, int bytes, bo
   for (int i = 0; i < bytes / c->t.element_size; i++) {
     std::atomic<u64>& cell = c->cell[std::size_t(index + i)];
     u64 was = cell.load(std::memory_order_relaxed), now;
+    if (!write) {
+      if ((was & 0xffffffff) == me) continue;
+      const std::lock_guard<std::mutex> lock(mutex_);
+      early_reads_.push_back({c, index + i, b.index, b.current, lane, site});
+      continue;
+    }
     do {
-      now = write ? (was & ~u64(0xffffffff)) | me : (was & 0xffffffff) | me << 32;
+      now = (was >> 32 ? was & ~u64(0xffffffff) : me << 32) | me;
     } while (!cell.compare_exchange_weak(was, now, std::memory_order_relaxed));
-    const u64 writer = was & 0xffffffff, reader = was >> 32;
-    if (write && writer == me)
-      findings_.add("coverage", b, site, lane, coordinates(c->t, at) + " is written twice");
-    else if (write && writer)
-      findings_.add("races", b, site, lane, coordinates(c->t, at) + " is written by block " + std::to_string(writer - 1) + " too");
-    if (write && reader && reader != me)
-      findings_.add("races", b, site, lane, coordinates(c->t, at) + " is read by block " + std::to_string(reader - 1));
-    if (!write && !writer)
-      findings_.add("uninit", b, site, lane, "read of the output " + coordinates(c->t, at) + " that nobody has written");
-    else if (!write && writer != me)
-      findings_.add("races", b, site, lane, "read of " + coordinates(c->t, at) + ", which block " + std::to_string(writer - 1) + " writes");
+    const u64 writer = was & 0xffffffff;
+    if (writer == me)
+      findings_.add("coverage", b, site, lane, element(*c, index + i) + " is written twice");
+    else if (writer)
+      findings_.add("races", b, site, lane, element(*c, index + i) + " is written by block " + std::to_string(writer - 1) + " too");
   }
   return true;
 }
 
-void GlobalShadow::check_coverage() {
+std::string GlobalShadow::element(const Cells& c, i64 index) {
+  i64 at[4];
+  for (int i = c.t.rank - 1; i >= 0; i--) at[i] = index % c.t.extent[i], index /= c.t.extent[i];
+  return coordinates(c.t, at);
+}
+
+void GlobalShadow::finish() {
+  // Blocks are never ordered: what another block writes, before or after, races with the read.
+  for (const EarlyRead& r : early_reads_) {
+    const u64 writers = r.tensor->cell[std::size_t(r.index)].load(std::memory_order_relaxed), me = u64(r.block) + 1;
+    const u64 last = writers & 0xffffffff, other = last != me ? last : writers >> 32;
+    if (other && other != me)
+      findings_.add("races", r.block, r.warp, r.site, r.lane,
+                    "read of the output " + element(*r.tensor, r.index) + ", which block " + std::to_string(other - 1) + " writes");
+    else
+      findings_.add("uninit", r.block, r.warp, r.site, r.lane,
+                    "read of the output " + element(*r.tensor, r.index) + " that nobody has written");
+  }
+  early_reads_.clear();
   for (const Cells& c : tensors_) {
     if (!c.cell) continue;
     i64 missing = 0, first = -1;
@@ -149,10 +167,8 @@ void GlobalShadow::check_coverage() {
         missing++;
       }
     if (!missing) continue;
-    i64 at[4];
-    for (int i = c.t.rank - 1; i >= 0; i--) at[i] = first % c.t.extent[i], first /= c.t.extent[i];
     findings_.add_launch("coverage", std::to_string(missing) + " elements of the output " + c.t.name +
-                                         " are never written, the first is " + coordinates(c.t, at));
+                                         " are never written, the first is " + element(c, first));
   }
 }
 
@@ -165,9 +181,18 @@ void Checker::start_block(Block& b) {
   read_clock_.assign(words * std::size_t(b.warps), 0);
   read_site_.assign(words * std::size_t(b.warps), 0);
   sites_.assign(1, Site{});
+  early_reads_.clear(), overtaken_.clear();
   for (int i = 0; i < b.warps; i++) {
     b.warp[std::size_t(i)].clock.assign(std::size_t(b.warps), 0);
     b.warp[std::size_t(i)].clock[std::size_t(i)] = 1;
+  }
+}
+
+void Checker::end_block() {
+  for (const EarlyRead& r : early_reads_) {
+    const auto it = overtaken_.find({r.word, r.warp});
+    if (it != overtaken_.end() && r.clock > it->second) continue;  // the write has been reported
+    findings_.add("uninit", block_->index, r.warp, r.site, r.lane, place(r.word * 4) + " is read and nobody has written it");
   }
 }
 
@@ -215,7 +240,7 @@ void Checker::read_word(u32 word, int lane) {
   Warp& w = block_->me();
   const u32 me = u32(block_->current);
   if (c.state == Cell::unwritten) {
-    report("uninit", word, lane, "is read and nobody has written it");
+    early_reads_.push_back({word, w.clock[me], block_->current, lane, w.site});
   } else if (c.state == Cell::pending) {
     report("async", word, lane, "is read while the cp.async of " + party(c.warp, c.lane, c.site) + " is in flight: its group was not waited for");
   } else if (c.warp != me ? c.clock > w.clock[c.warp] : c.lane != lane && c.clock >= w.clock[me]) {
@@ -231,17 +256,25 @@ void Checker::write_word(u32 word, int lane, bool async) {
   Cell& c = cells_[word];
   Warp& w = block_->me();
   const u32 me = u32(block_->current);
+  const char* by = async ? " by cp.async" : "";
   if (c.state == Cell::pending)
-    report("async", word, lane, "is written while the cp.async of " + party(c.warp, c.lane, c.site) + " is in flight");
+    report("async", word, lane, std::string("is written") + by + " while the cp.async of " + party(c.warp, c.lane, c.site) + " is in flight");
   else if (c.state == Cell::written && (c.warp != me ? c.clock > w.clock[c.warp] : c.lane != lane && c.clock >= w.clock[me]))
-    report("races", word, lane, std::string("is written, and ") + (c.warp != me ? "no barrier" : "no warp_sync") +
-                                    " orders it after the write of " + party(c.warp, c.lane, c.site));
+    report(async || c.async ? "async" : "races", word, lane,
+           std::string("is written") + by + ", and " + (c.warp != me ? "no barrier" : "no warp_sync") + " orders it after the " +
+               (c.async ? "cp.async" : "write") + " of " + party(c.warp, c.lane, c.site));
   const std::size_t row = std::size_t(word) * std::size_t(block_->warps);
-  for (u32 o = 0; o < u32(block_->warps); o++)
-    if (o != me && read_clock_[row + o] > w.clock[o]) {
-      report("races", word, lane, "is written, and no barrier orders it after the read of " + party(int(o), -1, read_site_[row + o]));
-      break;
-    }
+  bool reported = false;
+  for (u32 o = 0; o < u32(block_->warps); o++) {
+    if (o == me || read_clock_[row + o] <= w.clock[o]) continue;
+    if (!reported)
+      report(async ? "async" : "races", word, lane,
+             std::string("is written") + by + ", and no barrier orders it after the read of " + party(int(o), -1, read_site_[row + o]));
+    reported = true;
+    if (early_reads_.empty()) break;
+    const auto [it, fresh] = overtaken_.try_emplace({word, int(o)}, w.clock[o]);
+    it->second = std::min(it->second, w.clock[o]);
+  }
   c = {w.clock[me], u8(me), u8(lane), async ? Cell::pending : Cell::written, async, site_index()};
 }
 
@@ -266,6 +299,11 @@ void Checker::global_access(const void* const* address, i32* mask, int bytes, bo
 }
 
 bool Checker::global_read(int lane, const char* address, int bytes) {
+  if (reinterpret_cast<std::uintptr_t>(address) % 16) {
+    findings_.add("bounds", *block_, block_->me().site, lane,
+                  "read of a 16-byte chunk at an address that is not aligned to 16 bytes");
+    return false;
+  }
   return global_.access(*block_, lane, address, bytes, false);
 }
 

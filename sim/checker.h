@@ -5,7 +5,8 @@
 // each warp last read it. A barrier joins the vector clocks of the warps that meet there and advances each
 // of them, warp_sync advances the warp's own; an access races with an earlier one of another warp whose
 // clock the accessor has not yet seen. So a verdict depends on the barriers a kernel has, not on the order
-// in which warps happened to run.
+// in which warps happened to run: an unordered pair is `async` where one of the two is a cp.async and `races`
+// otherwise, whichever came first, and a read that met nothing written is judged when all writes are known.
 #pragma once
 #include <atomic>
 #include <map>
@@ -13,22 +14,26 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sim/block.h"
+#include "sim/memory.h"
 
 namespace tessera::sim {
 
 std::string file_line(Site s);  // "name.h:12"
 
-enum class Access { read, write };
 
 // Findings of a launch, from all threads; repeated ones are counted, the first is described.
 class Findings {
  public:
   explicit Findings(std::string kernel, std::string repeat)
       : kernel_(std::move(kernel)), repeat_(std::move(repeat)) {}
-  void add(const char* check, const Block& b, Site site, int lane, const std::string& what);
+  void add(const char* check, const Block& b, Site site, int lane, const std::string& what) {
+    add(check, b.index, b.current, site, lane, what);
+  }
+  void add(const char* check, i64 block, int warp, Site site, int lane, const std::string& what);
   void add_launch(const char* check, const std::string& what);  // of the launch as a whole
   std::vector<Finding> take();
 
@@ -42,24 +47,33 @@ class Findings {
   std::map<std::tuple<std::string, std::string, int>, Entry> entries_;
 };
 
-// Shadow of the launch's global tensors, shared by all blocks. One cell an output element: the block that
-// wrote it, and one that read it.
+// Shadow of the launch's global tensors, shared by all blocks. One cell an output element: the first and the
+// last block that wrote it.
 class GlobalShadow {
  public:
   GlobalShadow(std::vector<GlobalTensor> tensors, Findings& findings);
   // False if the lane must not touch memory.
   bool access(Block& b, int lane, const char* address, int bytes, bool write);
-  void check_coverage();  // after the last block: outputs that nobody wrote
+  void finish();  // after the last block: outputs that nobody wrote, reads that no write explains
 
  private:
   struct Cells {
     GlobalTensor t;
     i64 elements;
-    std::unique_ptr<std::atomic<u64>[]> cell;  // writer block + 1 | reader block + 1 << 32
+    std::unique_ptr<std::atomic<u64>[]> cell;  // last writer's block + 1 | first writer's block + 1 << 32
   };
+  struct EarlyRead {  // of an output element that its own block had not written last
+    const Cells* tensor;
+    i64 index, block;
+    int warp, lane;
+    Site site;
+  };
+  static std::string element(const Cells& c, i64 index);  // O(0, 1, 2, 3)
   // The tensor and coordinates of an address; null if it lies in none.
   Cells* find(const char* address, int bytes, i64 (&coordinate)[4]);
   std::vector<Cells> tensors_;
+  std::mutex mutex_;
+  std::vector<EarlyRead> early_reads_;
   Findings& findings_;
 };
 
@@ -68,12 +82,12 @@ class Checker {
  public:
   Checker(GlobalShadow& global, Findings& findings) : global_(global), findings_(findings) {}
   void start_block(Block& b);
+  void end_block();
 
-  // Checks 32 accesses of `bytes`; `safe` gets the addresses, bad ones moved to the poisoned spare area
-  // behind shared memory (kSpareBytes). ok: null or one word a lane, 0 for a lane that is off.
+  // memory.h's shared_access; the spare area has kSpareBytes.
   void shared_access(u32* safe, const u32* address, const i32* ok, int bytes, Access access);
   void global_access(const void* const* address, i32* mask, int bytes, bool write);
-  bool global_read(int lane, const char* address, int bytes);
+  bool global_read(int lane, const char* address, int bytes);  // of a chunk, 16-byte aligned
   // The destination is pending, and NaN, until the copy lands. False: it lies in no tile.
   bool async_issue(const PendingCopy& c);
   void async_land(const PendingCopy& c);
@@ -91,6 +105,11 @@ class Checker {
     bool async = false;  // by cp.async
     u32 site = 0;   // index into sites_
   };
+  struct EarlyRead {  // of a word that nobody had written
+    u32 word, clock;
+    int warp, lane;
+    Site site;
+  };
   bool in_tile(u32 address, int bytes, int lane, const char* what);
   void read_word(u32 word, int lane);
   void write_word(u32 word, int lane, bool async);
@@ -105,6 +124,9 @@ class Checker {
   std::vector<Cell> cells_;
   std::vector<u32> read_clock_, read_site_;  // [word * warps + warp]
   std::vector<Site> sites_;
+  std::vector<EarlyRead> early_reads_;
+  // By (word, warp): the reads of that warp after this clock race with a later write.
+  std::map<std::pair<u32, int>, u32> overtaken_;
 };
 
 }  // namespace tessera::sim

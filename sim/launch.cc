@@ -104,7 +104,7 @@ Outcome launch(const Instance& instance, const Launch& l) {
   worker();
   for (std::thread& t : pool) t.join();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  if (shadow) shadow->check_coverage();
+  if (shadow) shadow->finish();
   out.findings = findings.take();
   return out;
 }

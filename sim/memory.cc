@@ -10,7 +10,9 @@ namespace tessera::sim {
 
 void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols, int element_size) {
   Block& b = self();
-  if (b.current != 0) return;  // every warp lays out the same tiles; the first one tells
+  // Every warp lays out the same tiles, and any of them may be the first to come here.
+  for (const SharedRegion& r : b.regions)
+    if (r.base == base && r.bytes == bytes && std::strcmp(r.name, name) == 0) return;
   b.regions.push_back({name, base, bytes, rows, cols, element_size});
   b.counters.shared_bytes = std::max<u64>(b.counters.shared_bytes, base + bytes);
 }
@@ -74,6 +76,11 @@ void land(Block& b, const PendingCopy& c) {
 }
 
 }  // namespace
+
+void shared_access(Block& b, u32* safe, const u32* address, const i32* ok, int bytes, Access access) {
+  b.checker->shared_access(safe, address, ok, bytes, access);
+}
+void checked_warp_sync() { self().checker->warp_sync(); }
 
 void global_access(const void* const* address, i32* mask, int bytes, bool write) {
   Block& b = self();

@@ -23,6 +23,12 @@ inline __attribute__((always_inline)) void count_wavefronts(Block& b, const u32*
   b.counters.shared_wavefronts_ideal += u64(ideal);
 }
 
+// Under checks: `safe` gets the addresses of 32 accesses, bad ones moved to a poisoned spare area behind
+// shared memory. ok: null or one word a lane, 0 for a lane that is off.
+enum class Access { read, write };
+void shared_access(Block& b, u32* safe, const u32* address, const i32* ok, int bytes, Access access);
+void checked_warp_sync();
+
 // Counts sectors and, under checks, reports lanes whose address is bad and turns them off in `mask`.
 void global_access(const void* const* address, i32* mask, int bytes, bool write);
 

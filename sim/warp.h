@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "sim/block.h"
-#include "sim/checker.h"
 #include "sim/exp2.h"
 #include "sim/lanes.h"
 #include "sim/memory.h"
@@ -36,7 +35,7 @@ inline void barrier(int id, int warps, Site site = Site::here()) {
 inline void barrier(Site site = Site::here()) { sim::wait_at_barrier(0, sim::self().warps, site); }
 inline void warp_sync(Site site = Site::here()) {
   at(site);
-  if (sim::Checker* c = sim::self().checker) c->warp_sync();
+  if (sim::self().checker) sim::checked_warp_sync();
 }
 
 // ---- registers
@@ -165,7 +164,7 @@ TESSERA_FN void ld_shared_as(R* out, const Lanes<u32>& address) {
   Lanes<u32> safe;
   const u32* a = address.v;
   if (__builtin_expect(b.checker != nullptr, 0)) {
-    b.checker->shared_access(safe.v, a, nullptr, sizeof(R), sim::Access::read);
+    sim::shared_access(b, safe.v, a, nullptr, sizeof(R), sim::Access::read);
     a = safe.v;
   }
   for (int i = 0; i < 32; i++) std::memcpy(&out[i], b.shared + a[i], sizeof(R));
@@ -177,7 +176,7 @@ TESSERA_FN void st_shared_as(const Lanes<u32>& address, const R* x) {
   Lanes<u32> safe;
   const u32* a = address.v;
   if (__builtin_expect(b.checker != nullptr, 0)) {
-    b.checker->shared_access(safe.v, a, nullptr, sizeof(R), sim::Access::write);
+    sim::shared_access(b, safe.v, a, nullptr, sizeof(R), sim::Access::write);
     a = safe.v;
   }
   for (int i = 0; i < 32; i++) std::memcpy(b.shared + a[i], &x[i], sizeof(R));
