@@ -160,7 +160,7 @@ TEST(SharedLoad, RowsLongerThanTwoGigabytes) {
 // Offsets beyond 2^31 elements: a stride so large that row 3 lies 6 GB on, in memory reserved and
 // touched nowhere else.
 TEST(SharedLoad, OffsetsBeyondTwoToThe31) {
-  constexpr int kRows = 8, kCols = 16;
+  constexpr int kRows = 16, kCols = 16;
   using Tile = SharedTile<f16, kRows, kCols>;
   constexpr Config C{.arch = Arch::sm_89};
   alignas(16) static f16 data[kCols], got[kRows][kCols];

@@ -15,6 +15,8 @@
 namespace tessera {
 namespace {
 
+using sim::run_kernel;
+
 // The definition. 128 bits, so that the oracle cannot overflow where 64 might.
 bool sees(const Band& band, i64 k_len, i64 query, i64 key) {
   const __int128 distance = __int128(key) - (__int128(query) + band.shift);
@@ -108,7 +110,7 @@ void expect_ring() {
     for (int i = 0; i < Stages; i++) {
       live.insert(ring.acquire(j + i).base);
       EXPECT_EQ((ring.acquire(j + i).base - 1024) % Tile::kBytes, 0u);
-      EXPECT_LE(ring.acquire(j + i).base + Tile::kBytes, 1024u + Ring<Tile, Stages>::kBytes);
+      EXPECT_LE(ring.acquire(j + i).base + Tile::kBytes, u32(1024 + ring.kBytes));
     }
     EXPECT_EQ(live.size(), std::size_t(Stages));
   }

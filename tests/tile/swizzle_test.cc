@@ -120,7 +120,7 @@ template <Config C>
 void expect_load_without_conflict() {
   for_shapes([]<class T, int Rows, int Cols>(Shape<T, Rows, Cols> shape) {
     using Tile = SharedTile<T, Rows, Cols>;
-    alignas(16) static T data[Rows * Cols] = {};
+    alignas(32) static T data[Rows * Cols] = {};
     const auto outcome = run_kernel({.shared_bytes = Tile::kBytes}, [&] {
       load<C>(SharedMemory().tile<Tile>("tile"),
               BlockPtr<const T, Rows, Cols>{data, Cols, Rows, Cols, 0, 0});

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// One case: its inputs, the launch, and the comparison of every output with float64.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "analysis/cli/memory.h"
+#include "analysis/cli/options.h"
+#include "reference/attention.h"
+
+namespace tessera::cli {
+
+struct OutputResult {
+  std::string name;  // o, lse; c; y
+  Comparison error;
+  double tolerance = 0;             // where the largest error is; error.tolerance is at `worst`
+  std::vector<std::int64_t> worst;  // coordinates of error.worst_index
+  std::string hash;
+};
+
+struct CaseResult {
+  Report report;
+  std::vector<OutputResult> outputs;
+  double flops = 0;  // of visible pairs only: what the result needs, whatever the kernel does
+  bool pass = true;
+
+  double gflops() const { return report.seconds > 0 ? flops * 1e-9 / report.seconds : 0; }
+};
+
+// A fault of the kernel comes before a wrong result: it is usually the cause.
+inline ExitCode exit_code(bool pass, bool findings) {
+  return findings ? kFinding : pass ? kOk : kWrong;
+}
+inline ExitCode exit_code(const CaseResult& r) {
+  return exit_code(r.pass, !r.report.findings.empty());
+}
+
+// Inputs and reference of an attention case, for as many runs as wanted. `options` gives the shape,
+// type, seed, mask, scale and target; a run's own options give the rest.
+class AttentionCase {
+ public:
+  explicit AttentionCase(const CaseOptions& options);
+  CaseResult run(const AttentionOptions& options);
+  const Problem& problem() const { return problem_; }
+
+ private:
+  void find_expected();
+
+  Problem problem_;
+  Dtype dtype_;
+  Array q_, k_, v_, o_, lse_;
+  bool have_expected_ = false;
+  std::vector<double> expected_o_, expected_lse_, abs_pv_;
+  std::vector<double> tolerance_o_, tolerance_lse_;  // all 0 for field elements
+};
+
+// Any kernel. Throws Error, and before memory is touched where an argument is the reason.
+CaseResult run_case(const CaseOptions& options);
+
+// (query, key) pairs that the mask leaves, over all batches and heads.
+double visible_pairs(const Problem& problem);
+Problem problem_of(const CaseOptions& options);
+
+// The kernels with matrices; run_case calls them.
+CaseResult run_matmul(const CaseOptions& options);
+CaseResult run_weighted_sum(const CaseOptions& options);
+
+// Arguments are checked before memory is touched by launching the same case with this in place of
+// its outer dimension: the library then checks everything and runs nothing. An extent out of range
+// stays as it is, and is refused.
+std::int64_t empty_unless_invalid(std::int64_t extent);
+// Throws unless the emulator has the instance that such a launch chose.
+void require_instance(const Report& report, const Options& options);
+
+// Compares and hashes one output.
+OutputResult judge(const char* name, const Array& actual, const std::vector<double>& expected,
+                   const std::vector<double>& tolerance);
+
+}  // namespace tessera::cli
