@@ -64,6 +64,7 @@ Result attention_f64(const Problem& p, const std::vector<double>& q, const std::
   Result result;
   result.o.assign(q.size(), 0);
   result.abs_pv.assign(q.size(), 0);
+  result.abs_v.assign(q.size(), 0);
   result.lse.assign(p.q_rows(), -kInf);
 
   std::vector<std::int64_t> keys;  // the visible ones
@@ -89,12 +90,14 @@ Result attention_f64(const Problem& p, const std::vector<double>& q, const std::
 
       double* o = result.o.data() + row * dim;
       double* abs_pv = result.abs_pv.data() + row * dim;
+      double* abs_v = result.abs_v.data() + row * dim;
       for (std::int64_t j : keys) {
         const double probability = weight[j] / l;
         for (std::int64_t d = 0; d < dim; ++d) {
           const double term = probability * v_head[j * dim + d];
           o[d] += term;
           abs_pv[d] += std::fabs(term);
+          abs_v[d] += std::fabs(v_head[j * dim + d]) / l;
         }
       }
     }
@@ -106,7 +109,7 @@ std::vector<double> forward_tolerance(const Problem& p, Dtype storage, const std
                                       const std::vector<double>& k, const std::vector<double>& v,
                                       const Result& expected) {
   require_shapes(p, q.size(), k.size(), v.size());
-  const double u = unit_roundoff(storage), floor = storage == Dtype::f16 ? 0x1p-25 : 0;
+  const double u = unit_roundoff(storage), half_tiny = storage == Dtype::f16 ? 0x1p-25 : 0;
   const std::int64_t dim = p.head_dim, k_head_size = p.k_len * dim;
   std::vector<double> tolerance(q.size());
   for (std::int64_t head = 0; head < p.batch * p.heads; ++head) {
@@ -117,7 +120,7 @@ std::vector<double> forward_tolerance(const Problem& p, Dtype storage, const std
       const double fp32 =
           4 * 0x1p-24 * (double(dim) * std::fabs(p.scale) * max_q * max_k + 4) * max_v;
       for (std::int64_t x = row * dim; x < (row + 1) * dim; ++x)
-        tolerance[x] = 2 * u * expected.abs_pv.at(x) + fp32 + floor;
+        tolerance[x] = 2 * u * expected.abs_pv.at(x) + fp32 + half_tiny * (1 + expected.abs_v.at(x));
     }
   }
   return tolerance;

@@ -39,6 +39,7 @@ inline bool visible(const Band& band, std::int64_t i, std::int64_t j, std::int64
 struct Result {
   std::vector<double> o, lse;
   std::vector<double> abs_pv;  // sum_j P_ij |V_jd|, shaped like o: the error of a rounded P
+  std::vector<double> abs_v;   // sum_j |V_jd| / l over visible keys: of a P below fp16's normals
 };
 
 // O = P V and LSE = m + log l over the visible keys only, where S = scale Q K^T, m = max_j S_ij,
@@ -48,10 +49,11 @@ Result attention_f64(const Problem& p, const std::vector<double>& q, const std::
                      const std::vector<double>& v);
 
 // How far O may be from `expected`, per element:
-//   2u sum_j P_ij |V_jd| + 4 * 2^-24 (head_dim |scale| max|q| max|k| + 4) max|V|  [+ 2^-25 for f16]
+//   2u sum_j P_ij |V_jd| + 4 * 2^-24 (head_dim |scale| max|q| max|k| + 4) max|V|
+//   [+ 2^-25 (1 + sum_j |V_jd| / l) for f16]
 // u is the unit roundoff of storage: P and O are rounded to it once each. The second term is the
 // fp32 arithmetic: a score's error, as a relative error of its weight, and a few roundings more.
-// The last is half the spacing of fp16's subnormals. max|q| is over the query's row, max|k| and
+// The last is half the spacing of fp16's subnormals, which O and each weight exp(S - m) may be. max|q| is over the query's row, max|k| and
 // max|V| over the head, finite values only: one inf must not loosen the test of everything else.
 std::vector<double> forward_tolerance(const Problem& p, Dtype storage, const std::vector<double>& q,
                                       const std::vector<double>& k, const std::vector<double>& v,

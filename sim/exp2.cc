@@ -27,9 +27,11 @@ void exp2_rounded(const float* x, float* y) {
     p = p * f + 1.0 / 6.0;
     p = p * f + 1.0 / 2.0;
     p = p * f + 1.0;
-    p = p * f + 1.0;
+    const double step = p * f, sum = 1.0 + step, lost = step - (sum - 1.0);
     std::uint64_t tb, pb;
-    std::memcpy(&tb, &t, 8), std::memcpy(&pb, &p, 8);
+    std::memcpy(&tb, &t, 8), std::memcpy(&pb, &sum, 8);
+    // Two floats have a power within 2^-53 of the middle between two results: what the sum lost decides.
+    if ((pb & 1) == 0) pb += lost > 0 ? 1 : lost < 0 ? -1 : 0;
     pb += tb << 52;  // n into the exponent
     double scaled;
     std::memcpy(&scaled, &pb, 8);

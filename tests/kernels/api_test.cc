@@ -176,13 +176,20 @@ TEST(Api, EmptyTensorsNeedNoMemory) {  // B11
   }
 }
 
-// A launch beyond the card's limits is refused with the limit; the largest legal grid is not.
+// A launch beyond the card's limits is refused with the limit, before anything runs.
 TEST(Api, LimitsOfTheCard) {
   const sim::Found f = sim::find_instance("matmul/sm_90/f16/128x128x64", "best");
-  EXPECT_NE(sim::broken_limit(*f.instance, sim::find_card("t4"), 1).find("65536"), std::string::npos);
-  EXPECT_EQ(sim::broken_limit(*f.instance, sim::find_card("h200"), 1), "");
-  EXPECT_EQ(sim::broken_limit(*f.instance, sim::find_card("h200"), 2147483647), "");
-  EXPECT_NE(sim::broken_limit(*f.instance, sim::find_card("h200"), i64(2147483647) + 1).find("2147483647"), std::string::npos);
+  MatmulArgs args;  // pointers are null: a block that ran would fault
+  args.m = args.n = args.k = 1;
+  sim::Launch l;
+  l.args = &args, l.card = sim::find_card("t4");
+  const std::string shared = f.module->launch(*f.instance, l).error;
+  EXPECT_NE(shared.find("65536"), std::string::npos) << shared;
+  EXPECT_NE(shared.find("t4"), std::string::npos) << shared;
+  l.card = sim::find_card("h200");
+  args.m = args.n = 1 << 30;
+  const std::string grid = f.module->launch(*f.instance, l).error;
+  EXPECT_NE(grid.find("2147483647"), std::string::npos) << grid;
 }
 
 TEST(Registry, EveryInstanceOfTheTableIsBuiltForTheEmulator) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <tuple>
 
 #include "kernels/configs.h"
@@ -134,6 +135,24 @@ TEST_P(FlashStep1, NoWorseThanTwicePlainAttention) {
     worst_plain = std::max(worst_plain, std::fabs(plain[i] - expected[i]));
   }
   EXPECT_LE(worst, 2 * worst_plain);
+}
+
+// Weights of exp(-14.2), which fp16 holds as subnormals: the tolerance must know their rounding, and no more.
+TEST(FlashStep1Fp16, SubnormalWeights) {
+  Case c;
+  c.q_len = 1, c.k_len = 1024, c.head_dim = 16, c.scale = 1;
+  Tensors t = make_inputs(c);
+  const auto put = [](Bytes& b, i64 i, float x) {
+    const u16 h = f32_to_f16_bits(__builtin_bit_cast(u32, x));
+    std::memcpy(b.data() + 2 * i, &h, 2);
+  };
+  for (i64 d = 0; d < 16; d++) put(t.q, d, d == 0 ? 1.0f : 0.0f);
+  for (i64 j = 0; j < 1024; j++)
+    for (i64 d = 0; d < 16; d++) put(t.k, j * 16 + d, d == 0 && j > 0 ? -14.2f : 0.0f), put(t.v, j * 16 + d, j > 0 ? 1.0f : 0.0f);
+  run(c, t);
+  const Verdict v = compare_with_reference(c, t);
+  EXPECT_TRUE(v.pass()) << v.text();
+  EXPECT_GT(v.o.max_ratio, 0.2);
 }
 
 // Step 1 visits and masks every tile; counters in closed form.

@@ -35,10 +35,14 @@ Outcome run_kernel(const Run& r, const F& body) {
   const Instance instance{"test_kernel", 32 * r.warps, r.shared_bytes,
                           [](const void* a) { return static_cast<const Args*>(a)->blocks; },
                           [](const void* a) { (*static_cast<const Args*>(a)->body)(); }};
-  Launch l;
-  l.args = &args, l.card = r.card, l.numerics = r.numerics, l.threads = r.threads;
-  l.order_seed = r.order_seed, l.checks = r.checks, l.tensors = r.tensors, l.repeat = "again";
-  return launch(instance, l);
+  return launch(instance, Launch{.args = &args,
+                                 .card = r.card,
+                                 .numerics = r.numerics,
+                                 .threads = r.threads,
+                                 .order_seed = r.order_seed,
+                                 .checks = r.checks,
+                                 .tensors = r.tensors,
+                                 .repeat = "again"});
 }
 
 // A (rows, cols) matrix, and a vector, as tensors that a kernel may touch.
