@@ -253,8 +253,10 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
     same("lse", "length", lse->shape[2], "q", q.shape[2]);
     const Dtype want = q.dtype == Dtype::field ? Dtype::field : Dtype::f32;
     if (lse->dtype != want) invalid("lse: dtype " + std::string(name_of(lse->dtype)) + ", expected " + std::string(name_of(want)));
-    if ((lse->shape[1] > 1 && lse->stride[1] != lse->shape[2]) ||
-        (lse->shape[0] > 1 && lse->stride[0] != lse->shape[1] * lse->shape[2]))
+    const i64 rows = lse->shape[2], heads = lse->shape[1];
+    if (lse->shape[0] * heads * rows > 0 &&
+        ((heads > 1 && lse->stride[1] != rows) || (lse->shape[0] > 1 && lse->stride[0] != heads * rows) ||
+         (rows > 1 && lse->stride[2] != 1)))
       invalid("lse: it must be contiguous");
   }
   const double scale = options.scale.value_or(1.0 / std::sqrt(double(q.shape[3])));

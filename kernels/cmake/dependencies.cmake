@@ -14,6 +14,7 @@ FetchContent_Declare(CLI11
   FIND_PACKAGE_ARGS)
 FetchContent_MakeAvailable(nlohmann_json fmt CLI11)
 
+set(Boost_USE_STATIC_LIBS ON)  # of its library we use a few lines of assembly; a module carries them along
 find_package(Boost 1.74 REQUIRED COMPONENTS context)
 
 # Highway: its headers are all we use (static dispatch at a module's own level).

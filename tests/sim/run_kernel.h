@@ -11,7 +11,8 @@
 
 namespace tessera::sim {
 
-struct Run {
+// How to launch. warps, blocks and shared_bytes are run_kernel's; an Instance has its own.
+struct RunOptions {
   int warps = 1;
   i64 blocks = 1;
   int shared_bytes = 0;
@@ -23,10 +24,21 @@ struct Run {
   std::vector<GlobalTensor> tensors = {};
 };
 
+inline Launch launch_of(const RunOptions& r, const void* args) {
+  return {.args = args,
+          .card = r.card,
+          .numerics = r.numerics,
+          .threads = r.threads,
+          .order_seed = r.order_seed,
+          .checks = r.checks,
+          .tensors = r.tensors,
+          .repeat = "again"};
+}
+
 // Every warp of every block runs body(). What it captures by reference is global memory without a
 // check; with more than one block or warp it must not be written unguarded.
 template <class F>
-Outcome run_kernel(const Run& r, const F& body) {
+Outcome run_kernel(const RunOptions& r, const F& body) {
   struct Args {
     i64 blocks;
     const F* body;
@@ -35,14 +47,7 @@ Outcome run_kernel(const Run& r, const F& body) {
   const Instance instance{"test_kernel", 32 * r.warps, r.shared_bytes,
                           [](const void* a) { return static_cast<const Args*>(a)->blocks; },
                           [](const void* a) { (*static_cast<const Args*>(a)->body)(); }};
-  return launch(instance, Launch{.args = &args,
-                                 .card = r.card,
-                                 .numerics = r.numerics,
-                                 .threads = r.threads,
-                                 .order_seed = r.order_seed,
-                                 .checks = r.checks,
-                                 .tensors = r.tensors,
-                                 .repeat = "again"});
+  return launch(instance, launch_of(r, &args));
 }
 
 // A (rows, cols) matrix, and a vector, as tensors that a kernel may touch.

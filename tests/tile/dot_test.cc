@@ -102,7 +102,7 @@ class Dot : public ::testing::Test {
     };
 
     static Acc got[4][kBlockRows][kCols];
-    sim::Run run{.warps = 2, .shared_bytes = ATile::kBytes + BTile::kBytes + BTileTransposed::kBytes, .checks = true, .card = card};
+    sim::RunOptions run{.warps = 2, .shared_bytes = ATile::kBytes + BTile::kBytes + BTileTransposed::kBytes, .checks = true, .card = card};
     run.tensors = {sim::matrix("A", a.data(), rows, depth, kDepth, sim::Role::input),
                    sim::matrix("B", b.data(), depth, cols, kCols, sim::Role::input),
                    sim::matrix("Bt", b_transposed.data(), cols, depth, kDepth, sim::Role::input)};

@@ -36,7 +36,7 @@ void fill_words(int count) {
 
 class SharedMemoryTest : public ::testing::TestWithParam<bool> {  // with and without checks
  protected:
-  sim::Run run() const { return {.shared_bytes = 4096, .checks = GetParam()}; }
+  sim::RunOptions run() const { return {.shared_bytes = 4096, .checks = GetParam()}; }
   static void name() { name_shared("words", 0, 4096, 1, 1024, 4); }
 };
 INSTANTIATE_TEST_SUITE_P(Checks, SharedMemoryTest, ::testing::Bool(), [](const auto& info) {
@@ -134,7 +134,7 @@ TEST_P(SharedMemoryTest, CpAsyncFillsWithZero) {
   for (int i = 0; i < 33 * 16; i++) source[i] = char(1 + i % 250);
   Chunk got;
   const auto bytes = lanes_of<i32>([](int i) { return i % 9 * 2; });
-  sim::Run r = run();
+  sim::RunOptions r = run();
   r.tensors = {vector("source", source, sizeof source, Role::input)};
   const auto outcome = run_kernel(r, [&] {
     name();
@@ -157,7 +157,7 @@ TEST_P(SharedMemoryTest, CpAsyncFillsWithZero) {
 TEST_P(SharedMemoryTest, LanesThatCopyNothingMayPointAnywhere) {
   alignas(16) char source[16] = "fifteen letters";
   Chunk copied, loaded;
-  sim::Run r = run();
+  sim::RunOptions r = run();
   r.tensors = {vector("source", source, 16, Role::input)};
   const auto outcome = run_kernel(r, [&] {
     name();
