@@ -23,7 +23,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(JOBS)
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
-	@echo 'PRESET=release|debug|asan|tsan|cuda|cpu|ci picks a CMake preset; JOBS=N the number of jobs.'
+	@echo 'PRESET=release|debug|asan|ubsan|tsan|cuda|cpu|ci picks a CMake preset; JOBS=N the number of jobs.'
 
 configure:
 	@.ci/install

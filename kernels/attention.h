@@ -21,8 +21,8 @@ class Error : public std::runtime_error {
 };
 
 // A strided tensor. Attention wants rank 4, (batch, heads, length, head_dim), innermost stride 1;
-// LSE rank 3, (batch, heads, q_len), contiguous. Strides count elements; 0 broadcasts (inputs only).
-// Negative strides are refused.
+// LSE rank 3, (batch, heads, q_len), contiguous. Strides count elements; 0 broadcasts (inputs
+// only). Negative strides are refused.
 struct Tensor {
   void* data = nullptr;
   Dtype dtype = Dtype::f32;  // LSE: f32, with field inputs: field
@@ -36,9 +36,9 @@ enum class Causal { none, top_left, bottom_right };  // key j <= query i; or j <
 enum class Target { sim, cuda };
 enum class Numerics { exact, fma };  // the card's tensor-core rounding; or plain FMA, faster
 
-// An empty string means "choose": the kernel flash_step1; on the emulator sm_89, on a GPU its own arch;
-// the arch's card; the first configuration of the table; soft exp2 on the emulator and hardware exp2 on
-// a GPU; the best ISA level of this CPU.
+// An empty string means "choose": the kernel flash_step1; on the emulator sm_89, on a GPU its own
+// arch; the arch's card; the first configuration of the table; soft exp2 on the emulator and
+// hardware exp2 on a GPU; the best ISA level of this CPU.
 struct Options {
   std::string kernel;
   std::string arch;    // sm_75 | sm_89 | sm_90: whose code
@@ -59,13 +59,14 @@ struct AttentionOptions : Options {
   std::optional<double> scale;  // default 1/sqrt(head_dim)
 };
 
-// O = softmax(scale Q K^T + mask) V and LSE (natural log of the sum of exp of the scaled scores; -inf for
-// a row without a visible key, whose O is 0). q, o (B, H, Nq, D); k, v (B, Hkv, Nk, D), H a multiple of Hkv;
-// lse may be null. Pointers are host memory for the emulator, device memory for Target::cuda.
-// A tensor that cannot be read 16 bytes at a time (base or a stride not a multiple of 16 bytes) is copied.
-// Throws Error naming the argument and its limit before any memory is touched. Findings do not throw.
-Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o, const Tensor* lse,
-                 const AttentionOptions& options);
+// O = softmax(scale Q K^T + mask) V and LSE (natural log of the sum of exp of the scaled scores;
+// -inf for a row without a visible key, whose O is 0). q, o (B, H, Nq, D); k, v (B, Hkv, Nk, D), H
+// a multiple of Hkv; lse may be null. Pointers are host memory for the emulator, device memory for
+// Target::cuda. A tensor that cannot be read 16 bytes at a time (base or a stride not a multiple of
+// 16 bytes) is copied. Throws Error naming the argument and its limit before any memory is touched.
+// Findings do not throw.
+Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
+                 const Tensor* lse, const AttentionOptions& options);
 
 // C (m, n) = A (m, k) . B (k, n), sums in fp32, rounded once. Rank 2, innermost stride 1.
 Report matmul(const Tensor& a, const Tensor& b, const Tensor& c, const Options& options);

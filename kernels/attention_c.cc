@@ -39,7 +39,8 @@ tessera::Dtype dtype_of(const char* name, int32_t d) {
 tessera::Tensor tensor(const char* name, const tessera_tensor* t) {
   if (!t) invalid(std::string(name) + ": null");
   tessera::Tensor r{t->data, dtype_of(name, t->dtype), t->ndim, {}, {}};
-  for (int i = 0; i < 4 && i < t->ndim; i++) r.shape[size_t(i)] = t->shape[i], r.stride[size_t(i)] = t->stride[i];
+  for (int i = 0; i < 4 && i < t->ndim; i++)
+    r.shape[size_t(i)] = t->shape[i], r.stride[size_t(i)] = t->stride[i];
   return r;
 }
 
@@ -49,8 +50,10 @@ tessera::AttentionOptions options_of(const tessera_options* o) {
   tessera::AttentionOptions r;
   if (!o) return r;
   if (o->struct_size != int64_t(sizeof(tessera_options)))
-    invalid("options: struct_size " + std::to_string(o->struct_size) + ", expected " + std::to_string(sizeof(tessera_options)));
-  r.kernel = text(o->kernel), r.arch = text(o->arch), r.card = text(o->card), r.config = text(o->config);
+    invalid("options: struct_size " + std::to_string(o->struct_size) + ", expected " +
+            std::to_string(sizeof(tessera_options)));
+  r.kernel = text(o->kernel), r.arch = text(o->arch), r.card = text(o->card),
+  r.config = text(o->config);
   r.exp2 = text(o->exp2), r.isa = text(o->isa);
   const std::string target = text(o->target), numerics = text(o->numerics);
   if (target == "cuda")
@@ -60,24 +63,28 @@ tessera::AttentionOptions options_of(const tessera_options* o) {
   if (numerics == "fma")
     r.numerics = tessera::Numerics::fma;
   else if (!numerics.empty() && numerics != "exact")
-    tessera::fail_unknown(tessera::ErrorKind::invalid_argument, "numerics", numerics, {"exact", "fma"});
+    tessera::fail_unknown(tessera::ErrorKind::invalid_argument, "numerics", numerics,
+                          {"exact", "fma"});
   if (o->causal < 0 || o->causal > 2) invalid("causal: unknown value " + std::to_string(o->causal));
   r.causal = tessera::Causal(o->causal);
   if (o->has_scale) r.scale = o->scale;
-  r.threads = o->threads, r.checks = o->checks != 0, r.order_seed = o->order_seed, r.stream = o->stream;
+  r.threads = o->threads, r.checks = o->checks != 0, r.order_seed = o->order_seed,
+  r.stream = o->stream;
   return r;
 }
 
 }  // namespace
 
-tessera_status tessera_attention(const tessera_tensor* q, const tessera_tensor* k, const tessera_tensor* v,
-                                 const tessera_tensor* o, const tessera_tensor* lse, const tessera_options* options) {
+tessera_status tessera_attention(const tessera_tensor* q, const tessera_tensor* k,
+                                 const tessera_tensor* v, const tessera_tensor* o,
+                                 const tessera_tensor* lse, const tessera_options* options) {
   last_report = "{}";
   return guarded([&] {
     tessera::Tensor l;
     if (lse) l = tensor("lse", lse);
-    const tessera::Report r = tessera::attention(tensor("q", q), tensor("k", k), tensor("v", v), tensor("o", o),
-                                                 lse ? &l : nullptr, options_of(options));
+    const tessera::Report r = tessera::attention(tensor("q", q), tensor("k", k), tensor("v", v),
+                                                 tensor("o", o), lse ? &l : nullptr,
+                                                 options_of(options));
     last_report = tessera::to_json(r);
     if (r.findings.empty()) return TESSERA_OK;
     last_error = r.findings.front().check + ": " + r.findings.front().message;
@@ -93,7 +100,8 @@ const char* tessera_list(void) {
   return list.c_str();
 }
 
-tessera_status tessera_fill(void* data, int32_t dtype, int64_t count, uint64_t seed, uint32_t tensor, double scale) {
+tessera_status tessera_fill(void* data, int32_t dtype, int64_t count, uint64_t seed,
+                            uint32_t tensor, double scale) {
   return guarded([&] {
     const tessera::Dtype d = dtype_of("dtype", dtype);
     if (count < 0) invalid("count: " + std::to_string(count) + " is negative");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The C interface of libtessera: what Python and other languages bind to. Plain C, no exceptions.
- * Strings are UTF-8. Sizes and strides count elements. Not listed here: see attention.h, whose meaning
- * and messages are the same. */
+ * Strings are UTF-8. Sizes and strides count elements. Not listed here: see attention.h, whose
+ * meaning and messages are the same. */
 #ifndef TESSERA_ATTENTION_C_H
 #define TESSERA_ATTENTION_C_H
 #include <stdint.h>
@@ -26,7 +26,12 @@ typedef enum {
   TESSERA_FINDING = 4           /* the emulator's checks found a fault; outputs were written */
 } tessera_status;
 
-typedef enum { TESSERA_F32 = 0, TESSERA_F16 = 1, TESSERA_BF16 = 2, TESSERA_FIELD = 3 } tessera_dtype;
+typedef enum {
+  TESSERA_F32 = 0,
+  TESSERA_F16 = 1,
+  TESSERA_BF16 = 2,
+  TESSERA_FIELD = 3
+} tessera_dtype;
 typedef enum {
   TESSERA_CAUSAL_NONE = 0,
   TESSERA_CAUSAL_TOP_LEFT = 1,    /* key j <= query i (PyTorch's is_causal) */
@@ -65,10 +70,11 @@ typedef struct {
 /* q, o (B, H, Nq, D); k, v (B, Hkv, Nk, D); lse (B, H, Nq) float32 contiguous or NULL. */
 TESSERA_API tessera_status tessera_attention(const tessera_tensor* q, const tessera_tensor* k,
                                              const tessera_tensor* v, const tessera_tensor* o,
-                                             const tessera_tensor* lse, const tessera_options* options);
+                                             const tessera_tensor* lse,
+                                             const tessera_options* options);
 
-/* Of this thread's last call: the error's message ("" if there was none) and the report as JSON ("{}"
- * if the launch did not happen). Valid until the thread's next call. */
+/* Of this thread's last call: the error's message ("" if there was none) and the report as JSON
+ * ("{}" if the launch did not happen). Valid until the thread's next call. */
 TESSERA_API const char* tessera_last_error(void);
 TESSERA_API const char* tessera_last_report(void);
 

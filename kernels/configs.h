@@ -23,7 +23,7 @@ struct Config {
   int cols = 0;      // of the score (or output) tile: block_k
   int depth = 0;     // of a product's step, where it is not head_dim
   int warps = 1;
-  int stages = 1;    // tiles in flight in a ring
+  int stages = 1;  // tiles in flight in a ring
   Variant variant = Variant::none;
   Exp2 exp2 = Exp2::soft;
 
@@ -32,15 +32,18 @@ struct Config {
   TESSERA_HD constexpr int threads() const { return 32 * warps; }
 };
 
-constexpr bool supports(Arch arch, Dtype dtype) { return dtype != Dtype::bf16 || arch >= Arch::sm_89; }
+constexpr bool supports(Arch arch, Dtype dtype) {
+  return dtype != Dtype::bf16 || arch >= Arch::sm_89;
+}
 
-// Shared memory that a block may ask for on the smallest card of an arch, in bytes (CUDA programming
-// guide, technical specifications per compute capability: 64, 99 and 227 KB).
+// Shared memory that a block may ask for on the smallest card of an arch, in bytes (CUDA
+// programming guide, technical specifications per compute capability: 64, 99 and 227 KB).
 constexpr int shared_limit(Arch arch) {
   return (arch == Arch::sm_75 ? 64 : arch == Arch::sm_89 ? 99 : 227) * 1024;
 }
 
-// One row of configs.def. dtypes and where are bit sets over Dtype and Where; head_dims names buckets.
+// One row of configs.def. dtypes and where are bit sets over Dtype and Where; head_dims names
+// buckets.
 enum class Where { cuda, sim };
 struct ConfigRow {
   std::string_view kernel;
@@ -69,10 +72,10 @@ constexpr unsigned bucket_bits(std::string_view list) {  // "32|64" -> bits 1 an
 }
 constexpr unsigned f32 = 1, f16 = 2, bf16 = 4, field = 8;
 constexpr unsigned cuda = 1, sim = 2;
-#define TESSERA_CONFIG(kernel, arch, name, dtypes, head_dims, rows, cols, depth, warps, stages, variant, \
-                       where)                                                                            \
-  ConfigRow{#kernel, Arch::arch, #name, dtypes, bucket_bits(#head_dims), rows, cols,                      \
-            depth,   warps,      stages, Variant::variant, where},
+#define TESSERA_CONFIG(kernel, arch, name, dtypes, head_dims, rows, cols, depth, warps, stages, \
+                       variant, where)                                                          \
+  ConfigRow{#kernel, Arch::arch, #name, dtypes, bucket_bits(#head_dims), rows,                  \
+            cols,    depth,      warps, stages, Variant::variant,        where},
 constexpr ConfigRow kRows[] = {
 #include "kernels/configs.def"
 };

@@ -25,10 +25,12 @@ std::string why_no_device();
 std::string device_name();
 Arch device_arch();  // the newest of our archs that the current device runs; throws Error if none
 
-// Launches on `stream`; errors of the launch are thrown. timed: waits, and returns seconds by CUDA events.
+// Launches on `stream`; errors of the launch are thrown. timed: waits, and returns seconds by CUDA
+// events.
 double launch(const std::string& key, const void* args, void* stream, bool timed);
 
-// Device memory for callers without CUDA headers (the command line, tests). Throws Error on failure.
+// Device memory for callers without CUDA headers (the command line, tests). Throws Error on
+// failure.
 class Buffer {
  public:
   explicit Buffer(std::size_t bytes);
@@ -43,9 +45,10 @@ class Buffer {
   std::size_t bytes_;
 };
 
-// Rows of `bytes` at (batch, head, row) * strides (in bytes) to a compact tensor with rows of `pitch` bytes,
-// in stream order. The result is freed in stream order by free_async.
-void* copy_compact(const void* from, const i64 (&extent)[3], const i64 (&stride)[3], i64 bytes, i64 pitch, void* stream);
+// Rows of `bytes` at (batch, head, row) * strides (in bytes) to a compact tensor with rows of
+// `pitch` bytes, in stream order. The result is freed in stream order by free_async.
+void* copy_compact(const void* from, const i64 (&extent)[3], const i64 (&stride)[3], i64 bytes,
+                   i64 pitch, void* stream);
 void free_async(void* p, void* stream);
 
 }  // namespace tessera::cuda

@@ -5,7 +5,9 @@
 namespace tessera::cuda {
 
 namespace {
-[[noreturn]] void none() { throw Error(ErrorKind::unsupported, "target: cuda: " + why_no_device()); }
+[[noreturn]] void none() {
+  throw Error(ErrorKind::unsupported, "target: cuda: " + why_no_device());
+}
 }  // namespace
 
 bool built() { return false; }

@@ -42,10 +42,12 @@ std::string nearest(std::string_view given, const std::vector<std::string>& name
   return best == names.end() ? "" : *best;
 }
 
-void fail_unknown(ErrorKind kind, const std::string& option, const std::string& given, const std::vector<std::string>& names) {
+void fail_unknown(ErrorKind kind, const std::string& option, const std::string& given,
+                  const std::vector<std::string>& names) {
   std::string all;
   for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
-  throw Error(kind, option + ": unknown '" + given + "', did you mean '" + nearest(given, names) + "'? There are: " + all);
+  throw Error(kind, option + ": unknown '" + given + "', did you mean '" + nearest(given, names) +
+                        "'? There are: " + all);
 }
 
 Dtype parse_dtype(const std::string& s) {
@@ -68,13 +70,15 @@ const KernelRow& find_kernel(const std::string& name) {
   fail_unknown(ErrorKind::unsupported, "kernel", name, names);
 }
 
-const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, const std::string& config) {
+const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype,
+                             const std::string& config) {
   const std::string what = std::string(kernel.name) + " on " + std::string(name_of(arch));
   std::vector<std::string> types, names;
   for (const ConfigRow& r : kRows) {
     if (r.kernel != kernel.name || r.arch != arch) continue;
     for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
-      if (r.has(d) && std::find(types.begin(), types.end(), name_of(d)) == types.end()) types.emplace_back(name_of(d));
+      if (r.has(d) && std::find(types.begin(), types.end(), name_of(d)) == types.end())
+        types.emplace_back(name_of(d));
     if (!r.has(dtype)) continue;
     if (config.empty() || config == r.name) return r;
     names.emplace_back(r.name);
@@ -82,8 +86,9 @@ const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, co
   if (names.empty()) {
     std::string all;
     for (const std::string& t : types) all += (all.empty() ? "" : ", ") + t;
-    throw Error(ErrorKind::unsupported,
-                "dtype: " + what + " has no " + std::string(name_of(dtype)) + (all.empty() ? "" : "; it has " + all));
+    throw Error(ErrorKind::unsupported, "dtype: " + what + " has no " +
+                                            std::string(name_of(dtype)) +
+                                            (all.empty() ? "" : "; it has " + all));
   }
   fail_unknown(ErrorKind::unsupported, "config", config, names);
 }
@@ -92,13 +97,15 @@ int bucket_of(const ConfigRow& row, int head_dim) {
   if (row.has_bucket(0)) return 0;
   for (const int d : {32, 64, 96, 128})
     if (row.has_bucket(d) && head_dim <= d) return d;
-  throw Error(ErrorKind::unsupported, "head_dim: configuration " + std::string(row.name) + " has no bucket for " +
-                                          std::to_string(head_dim));
+  throw Error(ErrorKind::unsupported, "head_dim: configuration " + std::string(row.name) +
+                                          " has no bucket for " + std::to_string(head_dim));
 }
 
-std::string instance_key(const KernelRow& kernel, Arch arch, Dtype dtype, int bucket, std::string_view config, Exp2 exp2) {
+std::string instance_key(const KernelRow& kernel, Arch arch, Dtype dtype, int bucket,
+                         std::string_view config, Exp2 exp2) {
   std::string key(kernel.name);
-  for (const std::string_view part : {name_of(arch), name_of(dtype)}) key += "/" + std::string(part);
+  for (const std::string_view part : {name_of(arch), name_of(dtype)})
+    key += "/" + std::string(part);
   if (bucket) key += "/d" + std::to_string(bucket);
   key += "/" + std::string(config);
   if (kernel.kind == KernelKind::attention) key += "/" + std::string(name_of(exp2));
@@ -126,18 +133,27 @@ std::string list_json() {
     nlohmann::ordered_json configs = nlohmann::ordered_json::array();
     for (const ConfigRow& r : kRows) {
       if (r.kernel != k.name) continue;
-      nlohmann::ordered_json types = nlohmann::ordered_json::array(), buckets = types, targets = types;
+      nlohmann::ordered_json types = nlohmann::ordered_json::array(), buckets = types,
+                             targets = types;
       for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
         if (r.has(d)) types.push_back(name_of(d));
       for (const int d : {32, 64, 96, 128})
         if (r.has_bucket(d)) buckets.push_back(d);
       if (r.has(Where::sim)) targets.push_back("sim");
       if (r.has(Where::cuda)) targets.push_back("cuda");
-      configs.push_back({{"arch", name_of(r.arch)}, {"config", r.name}, {"dtypes", types}, {"head_dims", buckets},
-                         {"rows", r.rows}, {"cols", r.cols}, {"depth", r.depth}, {"warps", r.warps},
-                         {"stages", r.stages}, {"targets", targets}});
+      configs.push_back({{"arch", name_of(r.arch)},
+                         {"config", r.name},
+                         {"dtypes", types},
+                         {"head_dims", buckets},
+                         {"rows", r.rows},
+                         {"cols", r.cols},
+                         {"depth", r.depth},
+                         {"warps", r.warps},
+                         {"stages", r.stages},
+                         {"targets", targets}});
     }
-    all.push_back({{"name", k.name}, {"kind", name_of(k.kind)}, {"title", k.title}, {"configs", configs}});
+    all.push_back(
+        {{"name", k.name}, {"kind", name_of(k.kind)}, {"title", k.title}, {"configs", configs}});
   }
   return all.dump();
 }

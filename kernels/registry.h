@@ -30,7 +30,8 @@ constexpr KernelRow kKernels[] = {
 }  // namespace table
 using table::kKernels;
 
-// ---- names, both ways. Parsers throw Error naming the option, what was given and the nearest right name.
+// ---- names, both ways. Parsers throw Error naming the option, what was given and the nearest
+// right name.
 std::string_view name_of(Dtype d);
 std::string_view name_of(Arch a);
 std::string_view name_of(Exp2 e);
@@ -44,14 +45,16 @@ std::string nearest(std::string_view given, const std::vector<std::string>& name
 
 // ---- lookup
 const KernelRow& find_kernel(const std::string& name);
-// The rows of a kernel for an arch and type; empty `config`: the first. Throws when there is none, with what
-// there is.
-const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, const std::string& config);
+// The rows of a kernel for an arch and type; empty `config`: the first. Throws when there is none,
+// with what there is.
+const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype,
+                             const std::string& config);
 // The smallest head_dim bucket of a row that holds head_dim.
 int bucket_of(const ConfigRow& row, int head_dim);
-// kernel/arch/dtype[/dBUCKET]/config[/exp2]: attention kernels have the last, kernels with head_dim the third.
-std::string instance_key(const KernelRow& kernel, Arch arch, Dtype dtype, int bucket, std::string_view config,
-                         Exp2 exp2);
+// kernel/arch/dtype[/dBUCKET]/config[/exp2]: attention kernels have the last, kernels with head_dim
+// the third.
+std::string instance_key(const KernelRow& kernel, Arch arch, Dtype dtype, int bucket,
+                         std::string_view config, Exp2 exp2);
 // Every instance of the table, as CMake builds them for a target: what tests count.
 std::vector<std::string> all_instance_keys(Where where);
 // JSON array of kernels with their configurations.

@@ -117,10 +117,11 @@ std::vector<double> forward_tolerance(const Problem& p, Dtype storage, const std
     const double max_v = max_finite(v.data() + p.kv_head(head) * k_head_size, k_head_size);
     for (std::int64_t row = head * p.q_len; row < (head + 1) * p.q_len; ++row) {
       const double max_q = max_finite(q.data() + row * dim, dim);
-      const double fp32 =
-          4 * 0x1p-24 * (double(dim) * std::fabs(p.scale) * max_q * max_k + 4) * max_v;
+      const double fp32 = 4 * 0x1p-24 * (double(dim) * std::fabs(p.scale) * max_q * max_k + 4) *
+                          max_v;
       for (std::int64_t x = row * dim; x < (row + 1) * dim; ++x)
-        tolerance[x] = 2 * u * expected.abs_pv.at(x) + fp32 + half_tiny * (1 + expected.abs_v.at(x));
+        tolerance[x] = 2 * u * expected.abs_pv.at(x) + fp32 +
+                       half_tiny * (1 + expected.abs_v.at(x));
     }
   }
   return tolerance;

@@ -53,8 +53,9 @@ Result attention_f64(const Problem& p, const std::vector<double>& q, const std::
 //   [+ 2^-25 (1 + sum_j |V_jd| / l) for f16]
 // u is the unit roundoff of storage: P and O are rounded to it once each. The second term is the
 // fp32 arithmetic: a score's error, as a relative error of its weight, and a few roundings more.
-// The last is half the spacing of fp16's subnormals, which O and each weight exp(S - m) may be. max|q| is over the query's row, max|k| and
-// max|V| over the head, finite values only: one inf must not loosen the test of everything else.
+// The last is half the spacing of fp16's subnormals, which O and each weight exp(S - m) may be.
+// max|q| is over the query's row, max|k| and max|V| over the head, finite values only: one inf must
+// not loosen the test of everything else.
 std::vector<double> forward_tolerance(const Problem& p, Dtype storage, const std::vector<double>& q,
                                       const std::vector<double>& k, const std::vector<double>& v,
                                       const Result& expected);

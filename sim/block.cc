@@ -24,8 +24,8 @@ void warp_main(void* p) {
 
 std::string where(const Warp& w) {
   if (w.done) return "has returned";
-  return "waits at barrier " + std::to_string(w.barrier) + " for " + std::to_string(w.barrier_warps) +
-         " warps (" + file_line(w.site) + ")";
+  return "waits at barrier " + std::to_string(w.barrier) + " for " +
+         std::to_string(w.barrier_warps) + " warps (" + file_line(w.site) + ")";
 }
 
 // Nobody can go on: say where each warp is.
@@ -51,8 +51,8 @@ void wait_at_barrier(int id, int warps, Site site) {
       const Warp& o = b.warp[std::size_t(i)];
       if (o.barrier == id && !o.done && o.barrier_warps != warps)
         b.findings->add("barrier", b, site, -1,
-                        "barrier " + std::to_string(id) + " for " + std::to_string(warps) + " warps, and warp " +
-                            std::to_string(i) + " " + where(o));
+                        "barrier " + std::to_string(id) + " for " + std::to_string(warps) +
+                            " warps, and warp " + std::to_string(i) + " " + where(o));
     }
   int arrived = 0;
   for (const Warp& o : b.warp) arrived += o.barrier == id && !o.done;
@@ -62,10 +62,12 @@ void wait_at_barrier(int id, int warps, Site site) {
   for (int i = 0; i < b.warps; i++) {
     Warp& o = b.warp[std::size_t(i)];
     if (o.barrier != id || o.done) continue;
-    // One barrier in the text for the whole block; producers and consumers meet at named ones from two lines.
+    // One barrier in the text for the whole block; producers and consumers meet at named ones from
+    // two lines.
     if (b.checker && id == 0 && (o.site.line != site.line || o.site.file != site.file))
-      b.findings->add("barrier", b, site, -1,
-                      "warp " + std::to_string(i) + " meets the block's barrier at " + file_line(o.site));
+      b.findings->add(
+          "barrier", b, site, -1,
+          "warp " + std::to_string(i) + " meets the block's barrier at " + file_line(o.site));
     o.barrier = -1;
     if (b.checker) met.push_back(i);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread block in the emulator: its shared memory, its warps as fibers, its counters. A block runs on
-// one thread of the pool from start to end; `self()` is the block that this thread runs.
+// One thread block in the emulator: its shared memory, its warps as fibers, its counters. A block
+// runs on one thread of the pool from start to end; `self()` is the block that this thread runs.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// Where in a kernel's text an instruction stands. As the default argument of a tile operation it is the
-// caller's line.
+// Where in a kernel's text an instruction stands. As the default argument of a tile operation it is
+// the caller's line.
 struct Site {
   const char* file = "";
   int line = 0;
@@ -62,9 +62,9 @@ struct PendingCopy {
 struct Warp {
   Fiber fiber;
   bool done = false;
-  int barrier = -1;       // the barrier it waits at; -1: none
-  int barrier_warps = 0;  // how many warps that barrier waits for
-  Site site;              // of the last tile operation or barrier
+  int barrier = -1;                              // the barrier it waits at; -1: none
+  int barrier_warps = 0;                         // how many warps that barrier waits for
+  Site site;                                     // of the last tile operation or barrier
   std::vector<std::vector<PendingCopy>> groups;  // committed cp.async groups, oldest first
   std::vector<PendingCopy> open;
   std::vector<u32> clock;  // vector clock, one entry a warp (checks)
@@ -86,15 +86,16 @@ struct Block {
   Warp& me() { return warp[current]; }
 };
 
-// initial-exec: one load to reach the block, although this code sits in a module that is loaded late.
+// initial-exec: one load to reach the block, although this code sits in a module that is loaded
+// late.
 extern thread_local Block* current_block __attribute__((tls_model("initial-exec")));
 inline Block& self() { return *current_block; }
 
 // Switches to the scheduler until the barrier is complete.
 void wait_at_barrier(int id, int warps, Site site);
 
-// Runs every warp of `b` to its end, or reports why it cannot. Warps take turns in an order drawn from
-// order_seed and the block's index.
+// Runs every warp of `b` to its end, or reports why it cannot. Warps take turns in an order drawn
+// from order_seed and the block's index.
 void run_block(Block& b, void (*entry)(const void*), const void* args, u64 order_seed);
 
 }  // namespace tessera::sim

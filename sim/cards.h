@@ -7,9 +7,10 @@
 
 namespace tessera::sim {
 
-// How one tensor-core step rounds (MMA-Sim, arXiv 2511.10909; Fasi et al. 2021): the terms of `terms`
-// products and c are cut toward zero to a multiple of 2^(E - fraction_bits), E the largest exponent among
-// them, added exactly, and the sum is cut to fp32. An instruction with more products takes several steps.
+// How one tensor-core step rounds (MMA-Sim, arXiv 2511.10909; Fasi et al. 2021): the terms of
+// `terms` products and c are cut toward zero to a multiple of 2^(E - fraction_bits), E the largest
+// exponent among them, added exactly, and the sum is cut to fp32. An instruction with more products
+// takes several steps.
 struct MmaRule {
   int terms = 8;
   int fraction_bits = 24;
@@ -17,13 +18,13 @@ struct MmaRule {
 
 struct Card {
   std::string_view name;
-  Arch arch;               // the newest code it runs
+  Arch arch;  // the newest code it runs
   int multiprocessors;
-  i64 shared_per_block;    // bytes, with opt-in
+  i64 shared_per_block;  // bytes, with opt-in
   int threads_per_block;
-  i64 grid_x;              // blocks; grids are one-dimensional here
+  i64 grid_x;  // blocks; grids are one-dimensional here
   MmaRule mma;
-  bool measured;           // bits were compared with the real card
+  bool measured;  // bits were compared with the real card
 };
 
 // Limits: CUDA programming guide, technical specifications per compute capability.

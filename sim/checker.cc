@@ -15,17 +15,19 @@ std::string file_line(Site s) {
 
 // ---- findings
 
-void Findings::add(const char* check, i64 block, int warp, Site site, int lane, const std::string& what) {
+void Findings::add(const char* check, i64 block, int warp, Site site, int lane,
+                   const std::string& what) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const i64 order = block * 64 + warp;  // the first in this order is described, whatever ran first
-  auto [it, fresh] = entries_.try_emplace({check, site.file, site.line}, Entry{order, {check, "", 0}});
+  auto [it, fresh] = entries_.try_emplace({check, site.file, site.line},
+                                          Entry{order, {check, "", 0}});
   Entry& e = it->second;
   e.finding.count++;
   if (!fresh && order >= e.order) return;
   e.order = order;
-  e.finding.message = kernel_ + ": block " + std::to_string(block) + ", warp " + std::to_string(warp) +
-                      (lane < 0 ? "" : ", lane " + std::to_string(lane)) + ", " + file_line(site) + ": " + what +
-                      ". Repeat: " + repeat_;
+  e.finding.message = kernel_ + ": block " + std::to_string(block) + ", warp " +
+                      std::to_string(warp) + (lane < 0 ? "" : ", lane " + std::to_string(lane)) +
+                      ", " + file_line(site) + ": " + what + ". Repeat: " + repeat_;
 }
 
 void Findings::add_launch(const char* check, const std::string& what) {
@@ -38,7 +40,8 @@ void Findings::add_launch(const char* check, const std::string& what) {
 std::vector<Finding> Findings::take() {
   std::vector<Entry> sorted;
   for (auto& [key, e] : entries_) sorted.push_back(std::move(e));
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Entry& a, const Entry& b) { return a.order < b.order; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Entry& a, const Entry& b) { return a.order < b.order; });
   std::vector<Finding> r;
   for (Entry& e : sorted) r.push_back(std::move(e.finding));
   entries_.clear();
@@ -49,42 +52,54 @@ std::vector<Finding> Findings::take() {
 
 namespace {
 
-std::string coordinates(const GlobalTensor& t, const i64* c) {
-  std::string s = std::string(t.name) + "(";
-  for (int i = 0; i < t.rank; i++) s += (i ? ", " : "") + std::to_string(c[i]);
+std::string list(int rank, const i64* x) {
+  std::string s = "(";
+  for (int i = 0; i < rank; i++) s += (i ? ", " : "") + std::to_string(x[i]);
   return s + ")";
+}
+std::string coordinates(const GlobalTensor& t, const i64* c) { return t.name + list(t.rank, c); }
+
+// The tensor's dimensions, largest stride first.
+void by_stride(const GlobalTensor& t, int (&order)[4]) {
+  for (int k = 0; k < 4; k++) order[k] = k;
+  for (int k = 1; k < t.rank; k++)
+    for (int n = k; n > 0 && t.stride[order[n]] > t.stride[order[n - 1]]; n--)
+      std::swap(order[n], order[n - 1]);
 }
 
 }  // namespace
 
-GlobalShadow::GlobalShadow(std::vector<GlobalTensor> tensors, Findings& findings) : findings_(findings) {
+GlobalShadow::GlobalShadow(std::vector<GlobalTensor> tensors, Findings& findings)
+    : findings_(findings) {
   for (const GlobalTensor& t : tensors) {
     Cells c{t, 1, nullptr};
     for (int i = 0; i < t.rank; i++) c.elements *= t.extent[i];
     if (t.output && c.elements > 0) {
       c.cell.reset(new std::atomic<u64>[std::size_t(c.elements)]);
-      for (i64 i = 0; i < c.elements; i++) c.cell[std::size_t(i)].store(0, std::memory_order_relaxed);
+      for (i64 i = 0; i < c.elements; i++)
+        c.cell[std::size_t(i)].store(0, std::memory_order_relaxed);
     }
     tensors_.push_back(std::move(c));
   }
 }
 
-// Strides in descending order peel coordinates off the offset: exact for every layout whose dimensions nest
-// (permuted, sliced, padded, broadcast). An offset in a gap leaves a rest, or a coordinate past its extent.
+// Strides in descending order peel coordinates off the offset: exact for every layout whose
+// dimensions nest (permuted, sliced, padded, broadcast). An offset in a gap leaves a rest, or a
+// coordinate past its extent.
 GlobalShadow::Cells* GlobalShadow::find(const char* address, int bytes, i64 (&coordinate)[4]) {
   for (Cells& c : tensors_) {
     const GlobalTensor& t = c.t;
     i64 offset = address - t.base;
     if (c.elements == 0 || offset < 0 || offset % t.element_size) continue;
     offset /= t.element_size;
-    int order[4] = {0, 1, 2, 3};
-    for (int k = 1; k < t.rank; k++)
-      for (int n = k; n > 0 && t.stride[order[n]] > t.stride[order[n - 1]]; n--) std::swap(order[n], order[n - 1]);
+    int order[4];
+    by_stride(t, order);
     bool inside = true;
     for (int k = 0; k < t.rank; k++) {
       const int i = order[k];
       coordinate[i] = t.stride[i] > 0 && t.extent[i] > 1 ? offset / t.stride[i] : 0;
-      if (k + 1 < t.rank || t.stride[i] != 1) coordinate[i] = std::min(coordinate[i], t.extent[i] - 1);
+      if (k + 1 < t.rank || t.stride[i] != 1)
+        coordinate[i] = std::min(coordinate[i], t.extent[i] - 1);
       offset -= coordinate[i] * t.stride[i];
       inside = inside && coordinate[i] < t.extent[i];
     }
@@ -99,15 +114,9 @@ bool GlobalShadow::access(Block& b, int lane, const char* address, int bytes, bo
   Cells* c = find(address, bytes, at);
   const Site site = b.me().site;
   if (!c) {
-    std::string what = std::string(write ? "write" : "read") + " of " + std::to_string(bytes) + " bytes outside every tensor";
-    i64 nearest = 0;
-    const GlobalTensor* t = nullptr;
-    for (const Cells& k : tensors_) {
-      const i64 d = std::abs(address - k.t.base);
-      if (!t || d < nearest) t = &k.t, nearest = d;
-    }
-    if (t) what += ", " + std::to_string(address - t->base) + " bytes from the start of " + t->name;
-    findings_.add("bounds", b, site, lane, what);
+    findings_.add("bounds", b, site, lane,
+                  std::string(write ? "write" : "read") + " of " + std::to_string(bytes) +
+                      " bytes" + outside(address));
     return false;
   }
   if (!c->cell) {
@@ -134,9 +143,40 @@ bool GlobalShadow::access(Block& b, int lane, const char* address, int bytes, bo
     if (writer == me)
       findings_.add("coverage", b, site, lane, element(*c, index + i) + " is written twice");
     else if (writer)
-      findings_.add("races", b, site, lane, element(*c, index + i) + " is written by block " + std::to_string(writer - 1) + " too");
+      findings_.add(
+          "races", b, site, lane,
+          element(*c, index + i) + " is written by block " + std::to_string(writer - 1) + " too");
   }
   return true;
+}
+
+std::string GlobalShadow::outside(const char* address) const {
+  const GlobalTensor* nearest = nullptr;
+  i64 distance = 0;
+  for (const Cells& c : tensors_) {
+    i64 last = 0;
+    for (int i = 0; i < c.t.rank; i++) last += (c.t.extent[i] - 1) * c.t.stride[i];
+    const i64 offset = address - c.t.base, end = c.elements ? (last + 1) * c.t.element_size : 0;
+    const i64 d = offset < 0 ? -offset : std::max<i64>(offset - end + 1, 0);
+    if (!nearest || d < distance) nearest = &c.t, distance = d;
+  }
+  if (!nearest) return ", and the launch has no tensor";
+  const GlobalTensor& t = *nearest;
+  i64 offset = address - t.base;
+  if (offset < 0) return ", " + std::to_string(-offset) + " before the start of " + t.name;
+  if (offset % t.element_size) return " across the elements of " + std::string(t.name);
+  // Coordinates that are not held to the shape: X(10, 0) is one row past ten, X(3, 32) in the
+  // padding of row 3.
+  offset /= t.element_size;
+  i64 at[4];
+  int order[4];
+  by_stride(t, order);
+  for (int k = 0; k < t.rank; k++) {
+    const i64 stride = t.stride[order[k]];
+    at[order[k]] = stride > 0 ? offset / stride : 0;
+    offset -= at[order[k]] * stride;
+  }
+  return " at " + coordinates(t, at) + ", outside its shape " + list(t.rank, t.extent);
 }
 
 std::string GlobalShadow::element(const Cells& c, i64 index) {
@@ -148,14 +188,17 @@ std::string GlobalShadow::element(const Cells& c, i64 index) {
 void GlobalShadow::finish() {
   // Blocks are never ordered: what another block writes, before or after, races with the read.
   for (const EarlyRead& r : early_reads_) {
-    const u64 writers = r.tensor->cell[std::size_t(r.index)].load(std::memory_order_relaxed), me = u64(r.block) + 1;
+    const u64 writers = r.tensor->cell[std::size_t(r.index)].load(std::memory_order_relaxed),
+              me = u64(r.block) + 1;
     const u64 last = writers & 0xffffffff, other = last != me ? last : writers >> 32;
     if (other && other != me)
       findings_.add("races", r.block, r.warp, r.site, r.lane,
-                    "read of the output " + element(*r.tensor, r.index) + ", which block " + std::to_string(other - 1) + " writes");
+                    "read of the output " + element(*r.tensor, r.index) + ", which block " +
+                        std::to_string(other - 1) + " writes");
     else
-      findings_.add("uninit", r.block, r.warp, r.site, r.lane,
-                    "read of the output " + element(*r.tensor, r.index) + " that nobody has written");
+      findings_.add(
+          "uninit", r.block, r.warp, r.site, r.lane,
+          "read of the output " + element(*r.tensor, r.index) + " that nobody has written");
   }
   early_reads_.clear();
   for (const Cells& c : tensors_) {
@@ -167,8 +210,9 @@ void GlobalShadow::finish() {
         missing++;
       }
     if (!missing) continue;
-    findings_.add_launch("coverage", std::to_string(missing) + " elements of the output " + c.t.name +
-                                         " are never written, the first is " + element(c, first));
+    findings_.add_launch("coverage", std::to_string(missing) + " elements of the output " +
+                                         c.t.name + " are never written, the first is " +
+                                         element(c, first));
   }
 }
 
@@ -192,7 +236,8 @@ void Checker::end_block() {
   for (const EarlyRead& r : early_reads_) {
     const auto it = overtaken_.find({r.word, r.warp});
     if (it != overtaken_.end() && r.clock > it->second) continue;  // the write has been reported
-    findings_.add("uninit", block_->index, r.warp, r.site, r.lane, place(r.word * 4) + " is read and nobody has written it");
+    findings_.add("uninit", block_->index, r.warp, r.site, r.lane,
+                  place(r.word * 4) + " is read and nobody has written it");
   }
 }
 
@@ -216,8 +261,8 @@ std::string Checker::place(u32 address) const {
 }
 
 std::string Checker::party(int warp, int lane, u32 site) const {
-  return "warp " + std::to_string(warp) + (lane < 0 ? "" : ", lane " + std::to_string(lane)) + " at " +
-         file_line(sites_[site]);
+  return "warp " + std::to_string(warp) + (lane < 0 ? "" : ", lane " + std::to_string(lane)) +
+         " at " + file_line(sites_[site]);
 }
 
 void Checker::report(const char* check, u32 word, int lane, const std::string& what) {
@@ -227,11 +272,14 @@ void Checker::report(const char* check, u32 word, int lane, const std::string& w
 bool Checker::in_tile(u32 address, int bytes, int lane, const char* what) {
   if (address % u32(bytes) == 0)
     for (const SharedRegion& r : block_->regions)
-      if (address >= r.base && address + u32(bytes) <= r.base + r.bytes && address + u32(bytes) <= block_->shared_size)
+      if (address >= r.base && address + u32(bytes) <= r.base + r.bytes &&
+          address + u32(bytes) <= block_->shared_size)
         return true;
   findings_.add("bounds", *block_, block_->me().site, lane,
-                std::string(what) + " of " + std::to_string(bytes) + " bytes at shared address " + std::to_string(address) +
-                    (address % u32(bytes) ? ", which is not aligned to them" : ", outside every shared tile"));
+                std::string(what) + " of " + std::to_string(bytes) + " bytes at shared address " +
+                    std::to_string(address) +
+                    (address % u32(bytes) ? ", which is not aligned to them"
+                                          : ", outside every shared tile"));
   return false;
 }
 
@@ -242,11 +290,14 @@ void Checker::read_word(u32 word, int lane) {
   if (c.state == Cell::unwritten) {
     early_reads_.push_back({word, w.clock[me], block_->current, lane, w.site});
   } else if (c.state == Cell::pending) {
-    report("async", word, lane, "is read while the cp.async of " + party(c.warp, c.lane, c.site) + " is in flight: its group was not waited for");
+    report("async", word, lane,
+           "is read while the cp.async of " + party(c.warp, c.lane, c.site) +
+               " is in flight: its group was not waited for");
   } else if (c.warp != me ? c.clock > w.clock[c.warp] : c.lane != lane && c.clock >= w.clock[me]) {
     const char* missing = c.warp != me ? "no barrier" : "no warp_sync";
     report(c.async ? "async" : "races", word, lane,
-           std::string("is read, and ") + missing + " orders it after the " + (c.async ? "cp.async" : "write") + " of " + party(c.warp, c.lane, c.site));
+           std::string("is read, and ") + missing + " orders it after the " +
+               (c.async ? "cp.async" : "write") + " of " + party(c.warp, c.lane, c.site));
   }
   const std::size_t at = std::size_t(word) * std::size_t(block_->warps) + me;
   if (read_clock_[at] != w.clock[me]) read_clock_[at] = w.clock[me], read_site_[at] = site_index();
@@ -258,10 +309,14 @@ void Checker::write_word(u32 word, int lane, bool async) {
   const u32 me = u32(block_->current);
   const char* by = async ? " by cp.async" : "";
   if (c.state == Cell::pending)
-    report("async", word, lane, std::string("is written") + by + " while the cp.async of " + party(c.warp, c.lane, c.site) + " is in flight");
-  else if (c.state == Cell::written && (c.warp != me ? c.clock > w.clock[c.warp] : c.lane != lane && c.clock >= w.clock[me]))
+    report("async", word, lane,
+           std::string("is written") + by + " while the cp.async of " +
+               party(c.warp, c.lane, c.site) + " is in flight");
+  else if (c.state == Cell::written &&
+           (c.warp != me ? c.clock > w.clock[c.warp] : c.lane != lane && c.clock >= w.clock[me]))
     report(async || c.async ? "async" : "races", word, lane,
-           std::string("is written") + by + ", and " + (c.warp != me ? "no barrier" : "no warp_sync") + " orders it after the " +
+           std::string("is written") + by + ", and " +
+               (c.warp != me ? "no barrier" : "no warp_sync") + " orders it after the " +
                (c.async ? "cp.async" : "write") + " of " + party(c.warp, c.lane, c.site));
   const std::size_t row = std::size_t(word) * std::size_t(block_->warps);
   bool reported = false;
@@ -269,7 +324,8 @@ void Checker::write_word(u32 word, int lane, bool async) {
     if (o == me || read_clock_[row + o] <= w.clock[o]) continue;
     if (!reported)
       report(async ? "async" : "races", word, lane,
-             std::string("is written") + by + ", and no barrier orders it after the read of " + party(int(o), -1, read_site_[row + o]));
+             std::string("is written") + by + ", and no barrier orders it after the read of " +
+                 party(int(o), -1, read_site_[row + o]));
     reported = true;
     if (early_reads_.empty()) break;
     const auto [it, fresh] = overtaken_.try_emplace({word, int(o)}, w.clock[o]);
@@ -278,7 +334,8 @@ void Checker::write_word(u32 word, int lane, bool async) {
   c = {w.clock[me], u8(me), u8(lane), async ? Cell::pending : Cell::written, async, site_index()};
 }
 
-void Checker::shared_access(u32* safe, const u32* address, const i32* ok, int bytes, Access access) {
+void Checker::shared_access(u32* safe, const u32* address, const i32* ok, int bytes,
+                            Access access) {
   for (int lane = 0; lane < 32; lane++) {
     safe[lane] = block_->shared_size;  // the spare area: poison to read, harmless to write
     if (ok && !ok[lane]) continue;
@@ -295,7 +352,9 @@ void Checker::shared_access(u32* safe, const u32* address, const i32* ok, int by
 
 void Checker::global_access(const void* const* address, i32* mask, int bytes, bool write) {
   for (int lane = 0; lane < 32; lane++)
-    if (mask[lane] && !global_.access(*block_, lane, static_cast<const char*>(address[lane]), bytes, write)) mask[lane] = 0;
+    if (mask[lane] &&
+        !global_.access(*block_, lane, static_cast<const char*>(address[lane]), bytes, write))
+      mask[lane] = 0;
 }
 
 bool Checker::global_read(int lane, const char* address, int bytes) {
@@ -330,7 +389,8 @@ void Checker::warp_sync() { block_->me().clock[std::size_t(block_->current)]++; 
 void Checker::barrier_complete(const std::vector<int>& warps) {
   std::vector<u32> joined(std::size_t(block_->warps), 0);
   for (const int i : warps)
-    for (std::size_t k = 0; k < joined.size(); k++) joined[k] = std::max(joined[k], block_->warp[std::size_t(i)].clock[k]);
+    for (std::size_t k = 0; k < joined.size(); k++)
+      joined[k] = std::max(joined[k], block_->warp[std::size_t(i)].clock[k]);
   for (const int i : warps) {
     block_->warp[std::size_t(i)].clock = joined;
     block_->warp[std::size_t(i)].clock[std::size_t(i)]++;

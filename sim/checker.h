@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shadow memory and happens-before: what the emulator's checks know about a block and a launch.
 //
-// Shared memory has one cell a 4-byte word: who wrote it last (warp, lane, that warp's clock then), and when
-// each warp last read it. A barrier joins the vector clocks of the warps that meet there and advances each
-// of them, warp_sync advances the warp's own; an access races with an earlier one of another warp whose
-// clock the accessor has not yet seen. So a verdict depends on the barriers a kernel has, not on the order
-// in which warps happened to run: an unordered pair is `async` where one of the two is a cp.async and `races`
-// otherwise, whichever came first, and a read that met nothing written is judged when all writes are known.
+// Shared memory has one cell a 4-byte word: who wrote it last (warp, lane, that warp's clock then),
+// and when each warp last read it. A barrier joins the vector clocks of the warps that meet there
+// and advances each of them, warp_sync advances the warp's own; an access races with an earlier one
+// of another warp whose clock the accessor has not yet seen. So a verdict depends on the barriers a
+// kernel has, not on the order in which warps happened to run: an unordered pair is `async` where
+// one of the two is a cp.async and `races` otherwise, whichever came first, and a read that met
+// nothing written is judged when all writes are known.
 #pragma once
 #include <atomic>
 #include <map>
@@ -23,7 +24,6 @@
 namespace tessera::sim {
 
 std::string file_line(Site s);  // "name.h:12"
-
 
 // Findings of a launch, from all threads; repeated ones are counted, the first is described.
 class Findings {
@@ -47,8 +47,8 @@ class Findings {
   std::map<std::tuple<std::string, std::string, int>, Entry> entries_;
 };
 
-// Shadow of the launch's global tensors, shared by all blocks. One cell an output element: the first and the
-// last block that wrote it.
+// Shadow of the launch's global tensors, shared by all blocks. One cell an output element: the
+// first and the last block that wrote it.
 class GlobalShadow {
  public:
   GlobalShadow(std::vector<GlobalTensor> tensors, Findings& findings);
@@ -60,7 +60,8 @@ class GlobalShadow {
   struct Cells {
     GlobalTensor t;
     i64 elements;
-    std::unique_ptr<std::atomic<u64>[]> cell;  // last writer's block + 1 | first writer's block + 1 << 32
+    std::unique_ptr<std::atomic<u64>[]>
+        cell;  // last writer's block + 1 | first writer's block + 1 << 32
   };
   struct EarlyRead {  // of an output element that its own block had not written last
     const Cells* tensor;
@@ -69,6 +70,7 @@ class GlobalShadow {
     Site site;
   };
   static std::string element(const Cells& c, i64 index);  // O(0, 1, 2, 3)
+  std::string outside(const char* address) const;  // where an address lies that is in no tensor
   // The tensor and coordinates of an address; null if it lies in none.
   Cells* find(const char* address, int bytes, i64 (&coordinate)[4]);
   std::vector<Cells> tensors_;
@@ -103,7 +105,7 @@ class Checker {
     u8 warp = 0, lane = 0;
     enum State : u8 { unwritten, pending, written } state = unwritten;
     bool async = false;  // by cp.async
-    u32 site = 0;   // index into sites_
+    u32 site = 0;        // index into sites_
   };
   struct EarlyRead {  // of a word that nobody had written
     u32 word, clock;

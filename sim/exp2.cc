@@ -6,8 +6,8 @@
 
 namespace tessera::sim {
 
-// In double: x = n + f, |f| <= 1/2, 2^f = sum of (f ln 2)^k / k! up to k = 13 (relative error 2e-17), then
-// one rounding to float. Compared with exp2l over all floats (tests/sim/exp2_test.cc).
+// In double: x = n + f, |f| <= 1/2, 2^f = sum of (f ln 2)^k / k! up to k = 13 (relative error
+// 2e-17), then one rounding to float. Compared with exp2l over all floats (tests/sim/exp2_test.cc).
 void exp2_rounded(const float* x, float* y) {
   constexpr double kLn2 = 0x1.62e42fefa39efp-1;
   constexpr double kRound = 0x1.8p52;
@@ -30,7 +30,8 @@ void exp2_rounded(const float* x, float* y) {
     const double step = p * f, sum = 1.0 + step, lost = step - (sum - 1.0);
     std::uint64_t tb, pb;
     std::memcpy(&tb, &t, 8), std::memcpy(&pb, &sum, 8);
-    // Two floats have a power within 2^-53 of the middle between two results: what the sum lost decides.
+    // Two floats have a power within 2^-53 of the middle between two results: what the sum lost
+    // decides.
     if ((pb & 1) == 0) pb += lost > 0 ? 1 : lost < 0 ? -1 : 0;
     pb += tb << 52;  // n into the exponent
     double scaled;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fibers on Boost.Context's fcontext (13 ns a switch), with guarded stacks and the switch annotations
-// that AddressSanitizer and ThreadSanitizer need.
+// Fibers on Boost.Context's fcontext (13 ns a switch), with guarded stacks and the switch
+// annotations that AddressSanitizer and ThreadSanitizer need.
 #pragma once
 #include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
@@ -17,8 +17,8 @@ class Fiber {
   Fiber& operator=(const Fiber&) = delete;
   Fiber(Fiber&& o) noexcept;
 
-  // Makes the fiber ready to run body(argument) on its stack, which is kept from run to run. A run that
-  // did not end is abandoned: nothing on its stack is destroyed.
+  // Makes the fiber ready to run body(argument) on its stack, which is kept from run to run. A run
+  // that did not end is abandoned: nothing on its stack is destroyed.
   void start(void (*body)(void*), void* argument);
   // Runs until the body suspends or returns; false once it has returned.
   bool resume();

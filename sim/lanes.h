@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The value of one register across a warp, on the CPU: 32 values, and loops that compilers turn into
-// vector code. A condition on lanes is not a bool: `if (lanes < x)` does not compile, so a warp's
-// control flow is uniform by construction.
+// The value of one register across a warp, on the CPU: 32 values, and loops that compilers turn
+// into vector code. A condition on lanes is not a bool: `if (lanes < x)` does not compile, so a
+// warp's control flow is uniform by construction.
 #pragma once
 #include <cstring>
 #include <type_traits>
@@ -9,7 +9,8 @@
 #include "kernels/warp/types.h"
 
 #define TESSERA_FN inline __attribute__((always_inline))
-#define TESSERA_UNROLL
+#define TESSERA_UNROLL_FOR for
+#define TESSERA_ROLLED_FOR for
 
 namespace tessera {
 
@@ -25,11 +26,11 @@ struct Lanes<bool> {
   TESSERA_FN Lanes(bool x) {
     for (int i = 0; i < 32; i++) v[i] = x ? -1 : 0;
   }
-#define TESSERA_LANES_OP(op)                                           \
+#define TESSERA_LANES_OP(op)                                            \
   friend TESSERA_FN Lanes operator op(const Lanes& a, const Lanes& b) { \
-    Lanes r;                                                           \
-    for (int i = 0; i < 32; i++) r.v[i] = a.v[i] op b.v[i];            \
-    return r;                                                          \
+    Lanes r;                                                            \
+    for (int i = 0; i < 32; i++) r.v[i] = a.v[i] op b.v[i];             \
+    return r;                                                           \
   }
   TESSERA_LANES_OP(&)
   TESSERA_LANES_OP(|)
@@ -55,11 +56,11 @@ struct Lanes {
     for (int i = 0; i < 32; i++) v[i] = T(o.v[i]);
   }
 
-#define TESSERA_LANES_OP(op)                                           \
+#define TESSERA_LANES_OP(op)                                            \
   friend TESSERA_FN Lanes operator op(const Lanes& a, const Lanes& b) { \
-    Lanes r;                                                           \
-    for (int i = 0; i < 32; i++) r.v[i] = a.v[i] op b.v[i];            \
-    return r;                                                          \
+    Lanes r;                                                            \
+    for (int i = 0; i < 32; i++) r.v[i] = a.v[i] op b.v[i];             \
+    return r;                                                           \
   }
   TESSERA_LANES_OP(+)
   TESSERA_LANES_OP(-)
@@ -73,11 +74,11 @@ struct Lanes {
   TESSERA_LANES_OP(>>)
 #undef TESSERA_LANES_OP
 
-#define TESSERA_LANES_OP(op)                                                   \
-  friend TESSERA_FN Lanes<bool> operator op(const Lanes& a, const Lanes& b) {   \
-    Lanes<bool> r;                                                             \
-    for (int i = 0; i < 32; i++) r.v[i] = a.v[i] op b.v[i] ? -1 : 0;           \
-    return r;                                                                  \
+#define TESSERA_LANES_OP(op)                                                  \
+  friend TESSERA_FN Lanes<bool> operator op(const Lanes& a, const Lanes& b) { \
+    Lanes<bool> r;                                                            \
+    for (int i = 0; i < 32; i++) r.v[i] = a.v[i] op b.v[i] ? -1 : 0;          \
+    return r;                                                                 \
   }
   TESSERA_LANES_OP(<)
   TESSERA_LANES_OP(<=)
@@ -110,14 +111,15 @@ TESSERA_FN Lanes<T*> operator+(T* a, const Lanes<i64>& b) {
 }
 
 template <class T>
-TESSERA_FN Lanes<T> select(const Lanes<bool>& m, const Lanes<T>& a, const std::type_identity_t<Lanes<T>>& b) {
+TESSERA_FN Lanes<T> select(const Lanes<bool>& m, const Lanes<T>& a,
+                           const std::type_identity_t<Lanes<T>>& b) {
   Lanes<T> r;
   for (int i = 0; i < 32; i++) r.v[i] = m.v[i] ? a.v[i] : b.v[i];
   return r;
 }
 template <class T>
-  requires std::is_arithmetic_v<T>
-TESSERA_FN Lanes<T> select(const Lanes<bool>& m, T a, const Lanes<T>& b) {
+requires std::is_arithmetic_v<T> TESSERA_FN Lanes<T> select(const Lanes<bool>& m, T a,
+                                                            const Lanes<T>& b) {
   return select(m, Lanes<T>(a), b);
 }
 

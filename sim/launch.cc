@@ -34,9 +34,11 @@ void add(Counters& to, const Counters& c) {
   to.mma += c.mma, to.fma += c.fma, to.exp2 += c.exp2;
   to.global_load_bytes += c.global_load_bytes, to.global_store_bytes += c.global_store_bytes;
   to.global_sectors += c.global_sectors, to.global_sectors_ideal += c.global_sectors_ideal;
-  to.shared_wavefronts += c.shared_wavefronts, to.shared_wavefronts_ideal += c.shared_wavefronts_ideal;
+  to.shared_wavefronts += c.shared_wavefronts,
+      to.shared_wavefronts_ideal += c.shared_wavefronts_ideal;
   to.barriers += c.barriers;
-  to.tiles_skipped += c.tiles_skipped, to.tiles_full += c.tiles_full, to.tiles_masked += c.tiles_masked;
+  to.tiles_skipped += c.tiles_skipped, to.tiles_full += c.tiles_full,
+      to.tiles_masked += c.tiles_masked;
   to.shared_bytes = std::max(to.shared_bytes, c.shared_bytes);
   to.blocks += c.blocks;
 }
@@ -46,10 +48,11 @@ void add(Counters& to, const Counters& c) {
 std::string broken_limit(const Instance& instance, const Card& card, i64 blocks) {
   const std::string name = std::string(instance.key) + " on " + std::string(card.name) + ": ";
   if (instance.shared_bytes > card.shared_per_block)
-    return name + "shared memory of " + std::to_string(instance.shared_bytes) + " bytes a block, the limit is " +
-           std::to_string(card.shared_per_block);
+    return name + "shared memory of " + std::to_string(instance.shared_bytes) +
+           " bytes a block, the limit is " + std::to_string(card.shared_per_block);
   if (instance.threads > card.threads_per_block)
-    return name + std::to_string(instance.threads) + " threads a block, the limit is " + std::to_string(card.threads_per_block);
+    return name + std::to_string(instance.threads) + " threads a block, the limit is " +
+           std::to_string(card.threads_per_block);
   if (blocks > card.grid_x)
     return name + std::to_string(blocks) + " blocks, the limit is " + std::to_string(card.grid_x);
   return "";
@@ -80,14 +83,16 @@ Outcome launch(const Instance& instance, const Launch& l) {
       b.warp.resize(std::size_t(b.warps));
       b.findings = &findings;
       const std::size_t bytes = (b.shared_size + Checker::kSpareBytes + 1023) / 1024 * 1024;
-      const std::unique_ptr<char, decltype(&std::free)> arena(static_cast<char*>(std::aligned_alloc(1024, bytes)), std::free);
+      const std::unique_ptr<char, decltype(&std::free)> arena(
+          static_cast<char*>(std::aligned_alloc(1024, bytes)), std::free);
       b.shared = arena.get();
       std::unique_ptr<Checker> checker;
       if (l.checks) checker = std::make_unique<Checker>(*shadow, findings);
       b.checker = checker.get();
       for (i64 i; (i = next.fetch_add(1)) < blocks;) {
         b.index = order[i];
-        std::fill_n(reinterpret_cast<u32*>(b.shared), bytes / 4, kPoisonBits);  // the last block's is gone
+        std::fill_n(reinterpret_cast<u32*>(b.shared), bytes / 4,
+                    kPoisonBits);  // the last block's is gone
         run_block(b, instance.entry, l.args, l.order_seed);
         b.counters.blocks++;
       }

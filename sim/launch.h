@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launching a kernel on the emulator, and what a module (the emulator and all kernels, compiled for one ISA
-// level) offers to the host program that loads it.
+// Launching a kernel on the emulator, and what a module (the emulator and all kernels, compiled for
+// one ISA level) offers to the host program that loads it.
 #pragma once
 #include <string>
 #include <vector>
@@ -44,7 +44,15 @@ Outcome launch(const Instance& instance, const Launch& l);
 std::string broken_limit(const Instance& instance, const Card& card, i64 blocks);
 
 // Scalar functions of the emulated machine over 32 lanes of raw bits, for tests of equal bits.
-enum class LaneFunction { exp2_soft, exp2_hardware, log2_soft, narrow_f16, narrow_bf16, widen_f16 };
+enum class LaneFunction {
+  exp2_soft,
+  exp2_hardware,
+  log2_soft,
+  narrow_f16,
+  narrow_bf16,
+  widen_f16,
+  reciprocal_normal
+};
 
 constexpr int kModuleAbi = 1;
 struct Module {

@@ -20,9 +20,12 @@ constexpr const char* kLevels[] = {"v4", "v3", "v2"};  // x86-64-v4 ...
 bool cpu_runs(const std::string& isa) {
   __builtin_cpu_init();
   if (isa == "v2") return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
-  if (isa == "v3") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
-  return cpu_runs("v3") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (isa == "v3")
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2");
+  return cpu_runs("v3") && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
 std::string module_path(const std::string& isa) {
@@ -98,7 +101,8 @@ const Module& load_module(const std::string& isa) {
 
 Found find_instance(const std::string& key, const std::string& isa) {
   std::vector<std::string> keys{key};
-  if (const auto at = key.find("/sm_90/"); at != std::string::npos) keys.push_back(std::string(key).replace(at, 7, "/sm_89/"));
+  if (const auto at = key.find("/sm_90/"); at != std::string::npos)
+    keys.push_back(std::string(key).replace(at, 7, "/sm_89/"));
   std::vector<std::string> levels{isa};
   if (isa.empty() || isa == "best") {
     levels = available_isa_levels();
@@ -113,8 +117,9 @@ Found find_instance(const std::string& key, const std::string& isa) {
     for (const std::string& k : keys)
       if (const Instance* i = find_in(m, k)) return {&m, i};
   }
-  throw Error(ErrorKind::unsupported, "config: " + key + " is not built for the emulator" +
-                                          (isa.empty() || isa == "best" ? "" : " at ISA level " + isa));
+  throw Error(ErrorKind::unsupported,
+              "config: " + key + " is not built for the emulator" +
+                  (isa.empty() || isa == "best" ? "" : " at ISA level " + isa));
 }
 
 const Card& find_card(const std::string& name) {

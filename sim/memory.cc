@@ -65,7 +65,8 @@ void count_lanes(Block& b, const void* const* address, const i32* bytes, bool wr
   u64 first[32], size[32];
   int n = 0;
   for (int i = 0; i < 32; i++)
-    if (bytes[i] > 0) first[n] = u64(reinterpret_cast<std::uintptr_t>(address[i])), size[n++] = u64(bytes[i]);
+    if (bytes[i] > 0)
+      first[n] = u64(reinterpret_cast<std::uintptr_t>(address[i])), size[n++] = u64(bytes[i]);
   if (n) count_sectors(b, first, size, n, write);
 }
 
@@ -77,7 +78,8 @@ void land(Block& b, const PendingCopy& c) {
 
 }  // namespace
 
-void shared_access(Block& b, u32* safe, const u32* address, const i32* ok, int bytes, Access access) {
+void shared_access(Block& b, u32* safe, const u32* address, const i32* ok, int bytes,
+                   Access access) {
   b.checker->shared_access(safe, address, ok, bytes, access);
 }
 void checked_warp_sync() { self().checker->warp_sync(); }

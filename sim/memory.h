@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What memory instructions do besides moving bytes: counting wavefronts and sectors, landing copies.
+// What memory instructions do besides moving bytes: counting wavefronts and sectors, landing
+// copies.
 #pragma once
 #include "sim/block.h"
 
@@ -7,10 +8,12 @@ namespace tessera::sim {
 
 void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols, int element_size);
 
-// Wavefronts of one warp access to shared memory, 32 banks of 4 bytes: 4-byte accesses are served 32 lanes
-// at a time, 8-byte 16, 16-byte 8; a phase takes as many wavefronts as its busiest bank has distinct words.
+// Wavefronts of one warp access to shared memory, 32 banks of 4 bytes: 4-byte accesses are served
+// 32 lanes at a time, 8-byte 16, 16-byte 8; a phase takes as many wavefronts as its busiest bank
+// has distinct words.
 int wavefronts_slow(const u32* address, int bytes);
-inline __attribute__((always_inline)) void count_wavefronts(Block& b, const u32* address, int bytes) {
+inline __attribute__((always_inline)) void count_wavefronts(Block& b, const u32* address,
+                                                            int bytes) {
   int n = 0;
   const int ideal = bytes / 4;
   if (bytes == 16) {  // each phase of 8 lanes hits each of the 8 groups of 4 banks once
@@ -23,16 +26,19 @@ inline __attribute__((always_inline)) void count_wavefronts(Block& b, const u32*
   b.counters.shared_wavefronts_ideal += u64(ideal);
 }
 
-// Under checks: `safe` gets the addresses of 32 accesses, bad ones moved to a poisoned spare area behind
-// shared memory. ok: null or one word a lane, 0 for a lane that is off.
+// Under checks: `safe` gets the addresses of 32 accesses, bad ones moved to a poisoned spare area
+// behind shared memory. ok: null or one word a lane, 0 for a lane that is off.
 enum class Access { read, write };
-void shared_access(Block& b, u32* safe, const u32* address, const i32* ok, int bytes, Access access);
+void shared_access(Block& b, u32* safe, const u32* address, const i32* ok, int bytes,
+                   Access access);
 void checked_warp_sync();
 
-// Counts sectors and, under checks, reports lanes whose address is bad and turns them off in `mask`.
+// Counts sectors and, under checks, reports lanes whose address is bad and turns them off in
+// `mask`.
 void global_access(const void* const* address, i32* mask, int bytes, bool write);
 
-void ld_global_chunk(const char* const* address, const i32* bytes, char* out);  // out: 32 x 16 bytes
+void ld_global_chunk(const char* const* address, const i32* bytes,
+                     char* out);  // out: 32 x 16 bytes
 void cp_async(const u32* destination, const char* const* source, const i32* bytes);
 void cp_async_commit();
 void cp_async_wait(int pending);

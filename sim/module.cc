@@ -14,8 +14,8 @@ std::vector<const Instance*>& instances() {
 }
 
 void lanes(LaneFunction f, const u32* in, u32* out) {
-  Block b;
-  b.warp.resize(1);
+  static thread_local Block b;
+  if (b.warp.empty()) b.warp.resize(1);
   Block* const outer = current_block;
   current_block = &b;  // functions count what they do
   Lanes<u32> x, y;
@@ -27,7 +27,10 @@ void lanes(LaneFunction f, const u32* in, u32* out) {
     case LaneFunction::log2_soft: y = float_to_bits(log2_soft(v)); break;
     case LaneFunction::narrow_f16: y = narrow_bits<f16>(v); break;
     case LaneFunction::narrow_bf16: y = narrow_bits<bf16>(v); break;
-    case LaneFunction::widen_f16: y = float_to_bits(widen(apply([](u32 h) { return f16{u16(h)}; }, x))); break;
+    case LaneFunction::widen_f16:
+      y = float_to_bits(widen(apply([](u32 h) { return f16{u16(h)}; }, x)));
+      break;
+    case LaneFunction::reciprocal_normal: y = float_to_bits(reciprocal_normal(v)); break;
   }
   std::memcpy(out, y.v, sizeof y.v);
   current_block = outer;
@@ -41,6 +44,8 @@ Registrar::Registrar(const Instance& i) { instances().push_back(new Instance(i))
 
 const tessera::sim::Module* tessera_sim_module() {
   using namespace tessera::sim;
-  static const Module module{kModuleAbi, TESSERA_ISA, instances().data(), int(instances().size()), launch, mma_function, lanes};
+  static const Module module{
+      kModuleAbi,   TESSERA_ISA, instances().data(), int(instances().size()), launch,
+      mma_function, lanes};
   return &module;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact rule in vectors. For each output, E is the largest exponent of its terms (an exponent of a
-// product is the sum of its factors' exponents; subnormals keep the smallest one). Every term is scaled by
-// 2^(F - E) and cut to an integer by a truncating conversion: products of 16-bit types are exact in fp32, so
-// that is four vector operations a term. The integers are added exactly and the sum is cut to 24 bits.
-// Outside the range where fp32 can do this (|E| > 100, inf, NaN, a sum beyond int32) one instruction takes
-// the scalar path, which has no limits.
+// The exact rule in vectors. For each output, E is the largest exponent of its terms (an exponent
+// of a product is the sum of its factors' exponents; subnormals keep the smallest one). Every term
+// is scaled by 2^(F - E) and cut to an integer by a truncating conversion: products of 16-bit types
+// are exact in fp32, so that is four vector operations a term. The integers are added exactly and
+// the sum is cut to 24 bits. Outside the range where fp32 can do this (|E| > 100, inf, NaN, a sum
+// beyond int32) one instruction takes the scalar path, which has no limits.
 #include "sim/tensor_core.h"
 
 #define HWY_COMPILE_ONLY_STATIC
@@ -63,17 +63,21 @@ float mma_step_scalar(float c, const u16* a, const u16* b, int n, bool is_bf16, 
   const int ec = cb >> 23 & 255;
   if (ec == 255) special = true, special_sum += c;
   if (special) return std::isnan(special_sum) ? canonical_nan() : special_sum;
-  terms[count++] = {(cb >> 31) != 0, (cb & 0x7fffffu) | (ec ? 0x800000u : 0), std::max(ec, 1) - 127, 23};
+  terms[count++] = {(cb >> 31) != 0, (cb & 0x7fffffu) | (ec ? 0x800000u : 0), std::max(ec, 1) - 127,
+                    23};
 
   bool any = false;
   int top = 0;  // E
   for (int i = 0; i < count; i++)
-    if (terms[i].significand) top = any ? std::max(top, terms[i].exponent) : terms[i].exponent, any = true;
+    if (terms[i].significand)
+      top = any ? std::max(top, terms[i].exponent) : terms[i].exponent, any = true;
   if (!any) return 0.0f;
   i64 sum = 0;  // in units of 2^(E - F)
   for (int i = 0; i < count; i++) {
     const int shift = terms[i].exponent - terms[i].point - (top - fraction_bits);
-    const u64 cut = shift >= 0 ? terms[i].significand << shift : shift < -63 ? 0 : terms[i].significand >> -shift;
+    const u64 cut = shift >= 0    ? terms[i].significand << shift
+                    : shift < -63 ? 0
+                                  : terms[i].significand >> -shift;
     sum += terms[i].negative ? -i64(cut) : i64(cut);
   }
   if (sum == 0) return 0.0f;
@@ -96,14 +100,16 @@ void unpack(const u32* a, const u32* b, u16 (&am)[16][K], u16 (&bm)[8][K]) {
     const int g = lane / 4, t = lane % 4;
     for (int s = 0; s < K / 8; s++)
       for (int half = 0; half < 2; half++) {
-        for (int h = 0; h < 2; h++) am[g + 8 * h][8 * s + 2 * t + half] = u16(a[32 * (2 * s + h) + lane] >> (16 * half));
+        for (int h = 0; h < 2; h++)
+          am[g + 8 * h][8 * s + 2 * t + half] = u16(a[32 * (2 * s + h) + lane] >> (16 * half));
         bm[g][8 * s + 2 * t + half] = u16(b[32 * s + lane] >> (16 * half));
       }
   }
 }
 
 template <bool IsBf16, int K>
-__attribute__((noinline)) void mma_scalar(float* c, const u32* a, const u32* b, const MmaRule& rule) {
+__attribute__((noinline)) void mma_scalar(float* c, const u32* a, const u32* b,
+                                          const MmaRule& rule) {
   u16 am[16][K], bm[8][K];
   unpack<K>(a, b, am, bm);
   const int terms = std::min(K, rule.terms);
@@ -134,8 +140,8 @@ constexpr DU16 du16;
 constexpr int N = int(HWY_MIN(HWY_LANES(float), 16));
 static_assert(N == 4 || N == 8 || N == 16);
 
-// Highway's conversions mind values beyond int32, which costs as much as the product they serve; ours are
-// in range by construction, or the result is thrown away.
+// Highway's conversions mind values beyond int32, which costs as much as the product they serve;
+// ours are in range by construction, or the result is thrown away.
 HWY_INLINE VI truncate(VF x) {
 #if HWY_TARGET <= HWY_AVX3
   return VI{_mm512_cvttps_epi32(x.raw)};
@@ -160,21 +166,25 @@ HWY_INLINE VF to_float_truncating(VI s) {
 #endif
 }
 
-// Half e (0 low, 1 high) of packed pairs, widened to fp32. fp16 inf and NaN come out finite and wrong: who
-// may meet them has looked at the exponents before.
+// Half e (0 low, 1 high) of packed pairs, widened to fp32. fp16 inf and NaN come out finite and
+// wrong: who may meet them has looked at the exponents before.
 template <bool IsBf16, int E>
 HWY_INLINE VF widen(VU x) {
   if constexpr (IsBf16) {
-    if constexpr (E == 0) return hn::BitCast(df, hn::ShiftLeft<16>(x));
-    else return hn::BitCast(df, hn::And(x, hn::Set(du, 0xffff0000u)));
+    if constexpr (E == 0)
+      return hn::BitCast(df, hn::ShiftLeft<16>(x));
+    else
+      return hn::BitCast(df, hn::And(x, hn::Set(du, 0xffff0000u)));
   } else {
 #if HWY_TARGET <= HWY_AVX3
-    return VF{_mm512_cvtph_ps(_mm512_cvtepi32_epi16(E == 0 ? x.raw : _mm512_srli_epi32(x.raw, 16)))};
+    return VF{
+        _mm512_cvtph_ps(_mm512_cvtepi32_epi16(E == 0 ? x.raw : _mm512_srli_epi32(x.raw, 16)))};
 #else
     const VU h = E == 0 ? hn::ShiftLeft<16>(x) : x;  // in the upper half
     const VU sign = hn::And(h, hn::Set(du, 0x80000000u));
     const VU magnitude = hn::ShiftRight<3>(hn::And(h, hn::Set(du, 0x7fff0000u)));
-    const VF m = hn::Mul(hn::BitCast(df, magnitude), hn::Set(df, 0x1p112f));  // moves the bias from 15 to 127
+    const VF m = hn::Mul(hn::BitCast(df, magnitude),
+                         hn::Set(df, 0x1p112f));  // moves the bias from 15 to 127
     return hn::BitCast(df, hn::Or(hn::BitCast(du, m), sign));
 #endif
   }
@@ -192,13 +202,14 @@ HWY_INLINE VF widen_all(VU x) {
   return w;
 }
 
-// Leaves *p in memory, where a broadcasting load is one operation; compilers would rather keep it in
-// registers that they do not have, and shuffle.
+// Leaves *p in memory, where a broadcasting load is one operation; compilers would rather keep it
+// in registers that they do not have, and shuffle.
 HWY_INLINE void keep_in_memory(const void* p) { asm volatile("" : : "r"(p) : "memory"); }
 
-// B, turned so that the four lanes of every row find their columns: out holds, for k pair after k pair and
-// column parity after column parity, the packed pairs of columns parity, parity + 2, parity + 4, parity + 6.
-// It stays in registers: narrow stores under wide loads would stall every instruction for its predecessor.
+// B, turned so that the four lanes of every row find their columns: out holds, for k pair after k
+// pair and column parity after column parity, the packed pairs of columns parity, parity + 2,
+// parity + 4, parity + 6. It stays in registers: narrow stores under wide loads would stall every
+// instruction for its predecessor.
 using D128 = hn::Full128<u32>;
 using V128 = hn::Vec<D128>;
 HWY_INLINE VU join(const V128* q) {  // N / 4 of them
@@ -219,9 +230,12 @@ HWY_INLINE void turn_b(const u32* b, VU (&out)[K / 2 * 8 / N]) {
   for (int s = 0; s < K / 8; s++)
     for (int p = 0; p < 2; p++) {  // a 4x4 transpose of rows p, p + 2, p + 4, p + 6 of 4 lanes each
       const u32* from = b + 32 * s + 4 * p;
-      const V128 r0 = hn::Load(d, from), r1 = hn::Load(d, from + 8), r2 = hn::Load(d, from + 16), r3 = hn::Load(d, from + 24);
-      const auto a = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1)), c = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
-      const auto e = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1)), g = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
+      const V128 r0 = hn::Load(d, from), r1 = hn::Load(d, from + 8), r2 = hn::Load(d, from + 16),
+                 r3 = hn::Load(d, from + 24);
+      const auto a = hn::BitCast(d64, hn::InterleaveLower(d, r0, r1)),
+                 c = hn::BitCast(d64, hn::InterleaveLower(d, r2, r3));
+      const auto e = hn::BitCast(d64, hn::InterleaveUpper(d, r0, r1)),
+                 g = hn::BitCast(d64, hn::InterleaveUpper(d, r2, r3));
       q[8 * s + p] = hn::BitCast(d, hn::InterleaveLower(d64, a, c));
       q[8 * s + 2 + p] = hn::BitCast(d, hn::InterleaveUpper(d64, a, c));
       q[8 * s + 4 + p] = hn::BitCast(d, hn::InterleaveLower(d64, e, g));
@@ -230,12 +244,13 @@ HWY_INLINE void turn_b(const u32* b, VU (&out)[K / 2 * 8 / N]) {
   for (int i = 0; i < K / 2 * 8 / N; i++) out[i] = join(q + i * (N / 4));
 }
 
-// f(pair, a of rows g, a of rows g + 8) for the k pairs of one chunk of lanes; what f gets is broadcast over
-// each row's four lanes. `a` are registers of any 32-bit lane type.
+// f(pair, a of rows g, a of rows g + 8) for the k pairs of one chunk of lanes; what f gets is
+// broadcast over each row's four lanes. `a` are registers of any 32-bit lane type.
 template <int K, class D, class F>
 HWY_INLINE void for_pairs(D d, const hn::TFromD<D>* a, int lane0, F f) {
   for (int s = 0; s < K / 8; s++) {
-    const auto x = hn::Load(d, a + 32 * (2 * s) + lane0), y = hn::Load(d, a + 32 * (2 * s + 1) + lane0);
+    const auto x = hn::Load(d, a + 32 * (2 * s) + lane0),
+               y = hn::Load(d, a + 32 * (2 * s + 1) + lane0);
     f(4 * s + 0, hn::Broadcast<0>(x), hn::Broadcast<0>(y));
     f(4 * s + 1, hn::Broadcast<1>(x), hn::Broadcast<1>(y));
     f(4 * s + 2, hn::Broadcast<2>(x), hn::Broadcast<2>(y));
@@ -263,8 +278,10 @@ struct Widened {
   template <bool All>
   HWY_INLINE void fill(const u32* ra, const VU (&turned)[K / 2 * 8 / N]) {
     const auto w = [](auto e, VU x) {
-      if constexpr (All) return widen_all<IsBf16, e.value>(x);
-      else return widen<IsBf16, e.value>(x);
+      if constexpr (All)
+        return widen_all<IsBf16, e.value>(x);
+      else
+        return widen<IsBf16, e.value>(x);
     };
     constexpr std::integral_constant<int, 0> low;
     constexpr std::integral_constant<int, 1> high;
@@ -291,7 +308,7 @@ void mma_fma(float* c, const u32* a, const u32* b, const MmaRule&) {
   for (int lane0 = 0; lane0 < 32; lane0 += N) {
     VF x00 = hn::Load(df, c + lane0), x01 = hn::Load(df, c + 32 + lane0);
     VF x10 = hn::Load(df, c + 64 + lane0), x11 = hn::Load(df, c + 96 + lane0);
-    const auto term = [&](const float (&bk)[2][4], VF top, VF bottom) TESSERA_INLINE_LAMBDA {
+    const auto term = [&](const float(&bk)[2][4], VF top, VF bottom) TESSERA_INLINE_LAMBDA {
       const VF even = hn::LoadDup128(df, bk[0]), odd = hn::LoadDup128(df, bk[1]);
       x00 = multiply_add(top, even, x00), x01 = multiply_add(top, odd, x01);
       x10 = multiply_add(bottom, even, x10), x11 = multiply_add(bottom, odd, x11);
@@ -299,11 +316,15 @@ void mma_fma(float* c, const u32* a, const u32* b, const MmaRule&) {
     for (int s = 0; s < K / 8; s++) {
       const float* lo = w.a[0] + 64 * s + lane0;
       const float* hi = w.a[1] + 64 * s + lane0;
-      const VF l0 = hn::Load(df, lo), l1 = hn::Load(df, lo + 32), h0 = hn::Load(df, hi), h1 = hn::Load(df, hi + 32);
-#define TESSERA_PAIR(t)                                                                 \
-  term(w.b[0][4 * s + t], hn::Broadcast<t>(l0), hn::Broadcast<t>(l1));                  \
+      const VF l0 = hn::Load(df, lo), l1 = hn::Load(df, lo + 32), h0 = hn::Load(df, hi),
+               h1 = hn::Load(df, hi + 32);
+#define TESSERA_PAIR(t)                                                \
+  term(w.b[0][4 * s + t], hn::Broadcast<t>(l0), hn::Broadcast<t>(l1)); \
   term(w.b[1][4 * s + t], hn::Broadcast<t>(h0), hn::Broadcast<t>(h1));
-      TESSERA_PAIR(0) TESSERA_PAIR(1) TESSERA_PAIR(2) TESSERA_PAIR(3)
+      TESSERA_PAIR(0)
+      TESSERA_PAIR(1)
+      TESSERA_PAIR(2)
+      TESSERA_PAIR(3)
 #undef TESSERA_PAIR
     }
     hn::Store(x00, df, c + lane0), hn::Store(x01, df, c + 32 + lane0);
@@ -311,7 +332,8 @@ void mma_fma(float* c, const u32* a, const u32* b, const MmaRule&) {
   }
 }
 
-// Exponents of packed 16-bit patterns, two a lane: zero far below everything, inf and NaN far above.
+// Exponents of packed 16-bit patterns, two a lane: zero far below everything, inf and NaN far
+// above.
 constexpr int kZeroExponent = -1000, kSpecialExponent = 2000;
 template <bool IsBf16>
 HWY_INLINE VI exponents(VU packed) {
@@ -332,14 +354,17 @@ HWY_INLINE VI exponent_of_c(VF c) {  // inf and NaN: 128, out of the vector code
 HWY_INLINE VI max_pair(VI m) {  // of the two 16-bit halves of each lane
   return hn::Max(hn::ShiftRight<16>(m), hn::ShiftRight<16>(hn::ShiftLeft<16>(m)));
 }
-HWY_INLINE VF power_of_two(VI e) { return hn::BitCast(df, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127)))); }
+HWY_INLINE VF power_of_two(VI e) {
+  return hn::BitCast(df, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127))));
+}
 template <bool IsBf16, int K, int Terms, int F>
 void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
   constexpr int kTerms = Terms < K ? Terms : K;  // products of one step
   VU turned[K / 2 * 8 / N];
   turn_b<K>(b, turned);
   alignas(64) int32_t ea[32 * K / 4], eb[K / 2][2][4];
-  for (int i = 0; i < 32 * K / 4; i += N) hn::Store(exponents<IsBf16>(hn::Load(du, a + i)), di, ea + i);
+  for (int i = 0; i < 32 * K / 4; i += N)
+    hn::Store(exponents<IsBf16>(hn::Load(du, a + i)), di, ea + i);
   for (int i = 0; i < K / 2 * 8; i += N)
     hn::Store(exponents<IsBf16>(turned[i / N]), di, &eb[0][0][0] + i);
   keep_in_memory(ea), keep_in_memory(eb);
@@ -356,13 +381,17 @@ void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
       // E of the four outputs, 16-bit pairs (k even, k odd) side by side
       VI m[4];
       for (int i = 0; i < 4; i++) m[i] = hn::BitCast(di, hn::Set(di16, -3000));
-      for_pairs<kTerms>(di, ea + 64 * s0, lane0, [&](int pair, VI top, VI bottom) TESSERA_INLINE_LAMBDA {
-        const VI even = hn::LoadDup128(di, eb[4 * s0 + pair][0]), odd = hn::LoadDup128(di, eb[4 * s0 + pair][1]);
-        const auto raise = [](VI& m, VI p, VI q) TESSERA_INLINE_LAMBDA {
-          m = hn::BitCast(di, hn::Max(hn::BitCast(di16, m), hn::Add(hn::BitCast(di16, p), hn::BitCast(di16, q))));
-        };
-        raise(m[0], top, even), raise(m[1], top, odd), raise(m[2], bottom, even), raise(m[3], bottom, odd);
-      });
+      for_pairs<kTerms>(
+          di, ea + 64 * s0, lane0, [&](int pair, VI top, VI bottom) TESSERA_INLINE_LAMBDA {
+            const VI even = hn::LoadDup128(di, eb[4 * s0 + pair][0]),
+                     odd = hn::LoadDup128(di, eb[4 * s0 + pair][1]);
+            const auto raise = [](VI& m, VI p, VI q) TESSERA_INLINE_LAMBDA {
+              m = hn::BitCast(di, hn::Max(hn::BitCast(di16, m),
+                                          hn::Add(hn::BitCast(di16, p), hn::BitCast(di16, q))));
+            };
+            raise(m[0], top, even), raise(m[1], top, odd), raise(m[2], bottom, even),
+                raise(m[3], bottom, odd);
+          });
       VI e[4], sum[4];
       VF scale[4];
       for (int i = 0; i < 4; i++) {
@@ -374,15 +403,16 @@ void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
         sum[i] = hn::Zero(di);
       }
       for (int half = 0; half < 2; half++)
-        for_pairs<kTerms>(df, w.a[half] + 64 * s0, lane0, [&](int pair, VF top, VF bottom) TESSERA_INLINE_LAMBDA {
-          const VF even = hn::LoadDup128(df, w.b[half][4 * s0 + pair][0]);
-          const VF odd = hn::LoadDup128(df, w.b[half][4 * s0 + pair][1]);
-          const auto add = [](VI& s, VF p, VF q, VF scale) TESSERA_INLINE_LAMBDA {
-            s = hn::Add(s, truncate(hn::Mul(hn::Mul(p, q), scale)));
-          };
-          add(sum[0], top, even, scale[0]), add(sum[1], top, odd, scale[1]);
-          add(sum[2], bottom, even, scale[2]), add(sum[3], bottom, odd, scale[3]);
-        });
+        for_pairs<kTerms>(df, w.a[half] + 64 * s0, lane0,
+                          [&](int pair, VF top, VF bottom) TESSERA_INLINE_LAMBDA {
+                            const VF even = hn::LoadDup128(df, w.b[half][4 * s0 + pair][0]);
+                            const VF odd = hn::LoadDup128(df, w.b[half][4 * s0 + pair][1]);
+                            const auto add = [](VI& s, VF p, VF q, VF scale) TESSERA_INLINE_LAMBDA {
+                              s = hn::Add(s, truncate(hn::Mul(hn::Mul(p, q), scale)));
+                            };
+                            add(sum[0], top, even, scale[0]), add(sum[1], top, odd, scale[1]);
+                            add(sum[2], bottom, even, scale[2]), add(sum[3], bottom, odd, scale[3]);
+                          });
       for (int i = 0; i < 4; i++) {
         // 16 products of magnitude below (2 - 2^-10)^2 2^25 fit in int32; with c the sum may not.
         const VI ci = truncate(hn::Mul(x[i], scale[i])), total = hn::Add(sum[i], ci);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor-core arithmetic: D = A B + C for one warp, fragments as kernels/tile/fragment.h lays them out.
-// c: 4 registers of 32 lanes, in place; a: 2 (K = 8) or 4 (K = 16) registers; b: 1 or 2.
+// Tensor-core arithmetic: D = A B + C for one warp, fragments as kernels/tile/fragment.h lays them
+// out. c: 4 registers of 32 lanes, in place; a: 2 (K = 8) or 4 (K = 16) registers; b: 1 or 2. All
+// of them 64-byte aligned, as Lanes are.
 #pragma once
 #include "sim/block.h"
 

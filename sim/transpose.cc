@@ -20,7 +20,8 @@ void transpose_8x8(const u16* m, u32* out) {
   }
   for (int h = 0; h < 2; h++)
     for (int i = 0; i < 2; i++) {
-      const auto a = hn::BitCast(d32, pairs[4 * h + 2 * i]), b = hn::BitCast(d32, pairs[4 * h + 2 * i + 1]);
+      const auto a = hn::BitCast(d32, pairs[4 * h + 2 * i]),
+                 b = hn::BitCast(d32, pairs[4 * h + 2 * i + 1]);
       quads[4 * h + i] = hn::BitCast(d, hn::InterleaveLower(d32, a, b));
       quads[4 * h + 2 + i] = hn::BitCast(d, hn::InterleaveUpper(d32, a, b));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU body of the warp instructions (kernels/warp/warp.h says what each does). Memory instructions
-// call the checker where there is one; that single branch is all that the checks cost when they are off.
+// The CPU body of the warp instructions (kernels/warp/warp.h says what each does). Memory
+// instructions call the checker where there is one; that single branch is all that the checks cost
+// when they are off.
 #pragma once
 #include <cmath>
 #include <cstring>
@@ -24,7 +25,8 @@ TESSERA_FN void at(Site site) { sim::self().me().site = site; }
 
 // ---- shared memory layout
 TESSERA_FN u32 shared_base() { return 0; }
-inline void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols, int element_size) {
+inline void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols,
+                        int element_size) {
   sim::name_shared(name, base, bytes, rows, cols, element_size);
 }
 
@@ -66,14 +68,17 @@ TESSERA_FN Lanes<float> fma(const Lanes<float>& a, const Lanes<float>& b, const 
   for (int i = 0; i < 32; i++) r.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]);
   return r;
 }
-TESSERA_FN Lanes<float> divide(const Lanes<float>& a, const Lanes<float>& b) { return a / b; }
+TESSERA_FN Lanes<float> reciprocal_normal(const Lanes<float>& x) { return Lanes<float>(1.0f) / x; }
+TESSERA_FN Lanes<float> divide_normal(const Lanes<float>& a, const Lanes<float>& b) {
+  return a / b;
+}
 // PTX max.f32: a NaN loses against a number, and +0 is larger than -0.
 TESSERA_FN Lanes<float> max(const Lanes<float>& a, const Lanes<float>& b) {
   const Lanes<float> zero_or_same = bits_to_float(float_to_bits(a) & float_to_bits(b));
   Lanes<float> r;
   for (int i = 0; i < 32; i++) {
     const float x = a.v[i], y = b.v[i];
-    const float larger = x > y ? x : y;         // y where either is NaN
+    const float larger = x > y ? x : y;  // y where either is NaN
     const float kept = y != y ? x : larger;
     r.v[i] = x == y ? zero_or_same.v[i] : kept;
   }
@@ -86,7 +91,9 @@ inline Lanes<float> ex2(const Lanes<float>& x) {
   return r;
 }
 TESSERA_FN void count_exp2() { sim::self().counters.exp2 += 32; }
-TESSERA_FN void count_fma(int warp_instructions) { sim::self().counters.fma += 32u * u32(warp_instructions); }
+TESSERA_FN void count_fma(int warp_instructions) {
+  sim::self().counters.fma += 32u * u32(warp_instructions);
+}
 TESSERA_FN void count_tiles(int skipped, int full, int masked) {
   sim::Block& b = sim::self();
   if (b.current) return;  // a tile is the block's: its first warp counts
@@ -151,7 +158,8 @@ inline Lanes<float> widen(const Lanes<T>& x) {
   } else {
     Lanes<u32> r;
     for (int i = 0; i < 32; i++)
-      r.v[i] = std::is_same_v<T, f16> ? f16_to_f32_bits(x.v[i].bits) : bf16_to_f32_bits(x.v[i].bits);
+      r.v[i] = std::is_same_v<T, f16> ? f16_to_f32_bits(x.v[i].bits)
+                                      : bf16_to_f32_bits(x.v[i].bits);
     return bits_to_float(r);
   }
 }
@@ -189,13 +197,17 @@ TESSERA_FN void ld_shared(Lanes<T>& x, const Lanes<u32>& address) {
 }
 template <class T>
 TESSERA_FN void ld_shared(Lanes<T> (&x)[2], const Lanes<u32>& address) {
-  struct Pair { T x[2]; } t[32];
+  struct Pair {
+    T x[2];
+  } t[32];
   ld_shared_as(t, address);
   for (int i = 0; i < 32; i++) x[0].v[i] = t[i].x[0], x[1].v[i] = t[i].x[1];
 }
 template <class T>
 TESSERA_FN void ld_shared(Lanes<T> (&x)[4], const Lanes<u32>& address) {
-  struct Quad { T x[4]; } t[32];
+  struct Quad {
+    T x[4];
+  } t[32];
   ld_shared_as(t, address);
   for (int i = 0; i < 32; i++)
     for (int j = 0; j < 4; j++) x[j].v[i] = t[i].x[j];
@@ -206,32 +218,42 @@ TESSERA_FN void st_shared(const Lanes<u32>& address, const Lanes<T>& x) {
   st_shared_as(address, x.v);
 }
 struct Chunk {  // 16 bytes a lane
-  struct alignas(16) Bytes { char b[16]; } v[32];
+  struct alignas(16) Bytes {
+    char b[16];
+  } v[32];
 };
 TESSERA_FN Chunk ld_shared_chunk(const Lanes<u32>& address) {
   Chunk r;
   ld_shared_as(r.v, address);
   return r;
 }
-TESSERA_FN void st_shared_chunk(const Lanes<u32>& address, const Chunk& x) { st_shared_as(address, x.v); }
+TESSERA_FN void st_shared_chunk(const Lanes<u32>& address, const Chunk& x) {
+  st_shared_as(address, x.v);
+}
 
-// Four 8x8 matrices of 16-bit elements: lane 8i + j gives the address of row j of matrix i, 16 bytes;
-// register i of lane 4g + t is then elements 2t, 2t + 1 of row g.
+// Four 8x8 matrices of 16-bit elements: lane 8i + j gives the address of row j of matrix i, 16
+// bytes; register i of lane 4g + t is then elements 2t, 2t + 1 of row g.
 TESSERA_FN void ldmatrix_x4(Lanes<u32> (&r)[4], const Lanes<u32>& address) {
-  struct Row { char b[16]; } rows[32];
+  struct Row {
+    char b[16];
+  } rows[32];
   ld_shared_as(rows, address);
   for (int i = 0; i < 4; i++) std::memcpy(r[i].v, &rows[8 * i], 128);
 }
 // The same, each matrix transposed on its way.
 TESSERA_FN void ldmatrix_x4_trans(Lanes<u32> (&r)[4], const Lanes<u32>& address) {
-  struct Row { char b[16]; } rows[32];
+  struct Row {
+    char b[16];
+  } rows[32];
   ld_shared_as(rows, address);
-  for (int i = 0; i < 4; i++) sim::transpose_8x8(reinterpret_cast<const u16*>(&rows[8 * i]), r[i].v);
+  for (int i = 0; i < 4; i++)
+    sim::transpose_8x8(reinterpret_cast<const u16*>(&rows[8 * i]), r[i].v);
 }
 
 // ---- asynchronous copies (sm_80 and up)
 // 16 bytes a lane from global to shared memory: `bytes` of them from the source, zeros after.
-inline void cp_async(const Lanes<u32>& destination, const Lanes<const char*>& source, const Lanes<i32>& bytes) {
+inline void cp_async(const Lanes<u32>& destination, const Lanes<const char*>& source,
+                     const Lanes<i32>& bytes) {
   sim::cp_async(destination.v, source.v, bytes.v);
 }
 inline void cp_async_commit() { sim::cp_async_commit(); }
@@ -263,7 +285,8 @@ inline Chunk ld_global_chunk(const Lanes<const char*>& p, const Lanes<i32>& byte
   return r;
 }
 
-// ---- tensor cores: D = A B + C, A (16, K) and B (K, 8) in T, C fp32. Fragments: kernels/tile/fragment.h
+// ---- tensor cores: D = A B + C, A (16, K) and B (K, 8) in T, C fp32. Fragments:
+// kernels/tile/fragment.h
 template <class T>
 TESSERA_FN void mma_m16n8k8(Lanes<float> (&c)[4], const Lanes<u32> (&a)[2], const Lanes<u32>& b) {
   static_assert(std::is_same_v<T, f16>, "m16n8k8 exists for fp16 here (sm_75)");
@@ -272,7 +295,8 @@ TESSERA_FN void mma_m16n8k8(Lanes<float> (&c)[4], const Lanes<u32> (&a)[2], cons
   k.mma[0][0](c[0].v, a[0].v, b.v, k.mma_rule);
 }
 template <class T>
-TESSERA_FN void mma_m16n8k16(Lanes<float> (&c)[4], const Lanes<u32> (&a)[4], const Lanes<u32> (&b)[2]) {
+TESSERA_FN void mma_m16n8k16(Lanes<float> (&c)[4], const Lanes<u32> (&a)[4],
+                             const Lanes<u32> (&b)[2]) {
   sim::Block& k = sim::self();
   k.counters.mma++;
   k.mma[std::is_same_v<T, bf16>][1](c[0].v, a[0].v, b[0].v, k.mma_rule);

@@ -129,8 +129,8 @@ CaseResult AttentionCase::run(const AttentionOptions& options) {
     launch(options, q_.tensor(), k_.tensor(), v_.tensor(), o_.tensor(), lse_.tensor());
   o_.poison(), lse_.poison();
   CaseResult result;
-  result.report =
-      launch(options, q_.tensor(), k_.tensor(), v_.tensor(), o_.tensor(), lse_.tensor());
+  result.report = launch(options, q_.tensor(), k_.tensor(), v_.tensor(), o_.tensor(),
+                         lse_.tensor());
   o_.download(), lse_.download();
   find_expected();
 
@@ -140,9 +140,9 @@ CaseResult AttentionCase::run(const AttentionOptions& options) {
     // A weight is one exponential, and each tile of keys may rescale it by another: its relative
     // error is at most e = (tiles + 1) 2^-22. LSE then moves by e, and O, a quotient of two sums
     // of weights, by 2 e sum_j P_ij |V_jd|.
-    const ConfigRow& row =
-        find_config(find_kernel(result.report.kernel), parse_arch(result.report.arch), dtype_,
-                    result.report.config);
+    const ConfigRow& row = find_config(find_kernel(result.report.kernel),
+                                       parse_arch(result.report.arch), dtype_,
+                                       result.report.config);
     const double e = kExp2Error * (double((problem_.k_len + row.cols - 1) / row.cols) + 1);
     for (std::size_t i = 0; i < tolerance_o.size(); ++i) tolerance_o[i] += 2 * e * abs_pv_[i];
     for (double& t : tolerance_lse) t += e;
@@ -156,12 +156,9 @@ CaseResult AttentionCase::run(const AttentionOptions& options) {
 
 CaseResult run_case(const CaseOptions& options) {
   switch (find_kernel(options.run.kernel).kind) {
-    case KernelKind::attention:
-      return AttentionCase(options).run(options.run);
-    case KernelKind::matmul:
-      return run_matmul(options);
-    case KernelKind::weighted_sum:
-      return run_weighted_sum(options);
+    case KernelKind::attention: return AttentionCase(options).run(options.run);
+    case KernelKind::matmul: return run_matmul(options);
+    case KernelKind::weighted_sum: return run_weighted_sum(options);
   }
   throw Error(ErrorKind::internal, "kernel: its kind is unknown");
 }

@@ -15,14 +15,10 @@ namespace {
 int run_command(const Command& command) {
   Output out(command.json);
   switch (command.verb) {
-    case Verb::list:
-      list(out);
-      return kOk;
-    case Verb::demo:
-      return demo(command.options, out) ? kOk : kWrong;
+    case Verb::list: list(out); return kOk;
+    case Verb::demo: return demo(command.options, out) ? kOk : kWrong;
     case Verb::run:
-    case Verb::check:
-      break;
+    case Verb::check: break;
   }
   const CaseResult result = run_case(command.options);
   print(out.text(), command.options, result);

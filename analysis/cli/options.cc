@@ -122,8 +122,8 @@ void finish_case(const CLI::App* sub, Command& c, const Given& given) {
                                 {{"top-left", Causal::top_left},
                                  {"bottom-right", Causal::bottom_right},
                                  {"none", Causal::none}});
-  o.run.target =
-      choose<Target>("target", given.target, {{"sim", Target::sim}, {"cuda", Target::cuda}});
+  o.run.target = choose<Target>("target", given.target,
+                                {{"sim", Target::sim}, {"cuda", Target::cuda}});
   o.run.numerics = choose<Numerics>("numerics", given.numerics,
                                     {{"exact", Numerics::exact}, {"fma", Numerics::fma}});
   refuse_meaningless(sub, c, kernel);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = A . B on the tensor cores (fp32: on the CUDA cores): rings of tiles, cp.async, boundary checks.
-// Sums in fp32 over k in ascending order, rounded once.
+// C = A . B on the tensor cores (fp32: on the CUDA cores): rings of tiles, cp.async, boundary
+// checks. Sums in fp32 over k in ascending order, rounded once.
 #pragma once
 #include "kernels/tile/dot.h"
 #include "kernels/tile/element.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = X . w, ragged both ways: the smallest complete use of block pointers. A block owns 16 rows of X and
-// walks along them; what lies outside X is read as zero and never written.
+// y = X . w, ragged both ways: the smallest complete use of block pointers. A block owns 16 rows of
+// X and walks along them; what lies outside X is read as zero and never written.
 #pragma once
 #include "kernels/tile/global.h"
 
@@ -17,7 +17,8 @@ struct WeightedSum {
 
   static TESSERA_FN void run(const Args& p) {
     const i32 row0 = i32(block_index()) * C.rows;
-    BlockPtr<const T, C.rows, C.cols> x_ptr{static_cast<const T*>(p.x), p.x_row, p.rows, p.cols, row0, 0};
+    BlockPtr<const T, C.rows, C.cols> x_ptr{
+        static_cast<const T*>(p.x), p.x_row, p.rows, p.cols, row0, 0};
     VectorPtr<const T, C.cols> w_ptr{static_cast<const T*>(p.w), p.cols, 0};
     const VectorPtr<T, C.rows> y_ptr{static_cast<T*>(p.y), p.rows, row0};
 
@@ -29,7 +30,7 @@ struct WeightedSum {
       load(x, x_ptr);
       load(w, w_ptr);
       scale_cols(x, w);
-      for_each_row(y, [](Lanes<float>& sum, const Lanes<float>& add) { sum = sum + add; }, row_sum(x));
+      y = y + row_sum(x);
       x_ptr.advance(0, C.cols);
       w_ptr.advance(C.cols);
     }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// FlashAttention-2 forward, step 1 of the tutorial: the kernel as one writes it first. 16x16 tiles, one
-// block a query tile and (batch, head), boundary-checked loads that fill with zero, running maximum, sum
-// and output in fp32, natural exp, the mask on every tile with -1e6, and no tile skipped.
+// FlashAttention-2 forward, step 1 of the tutorial: the kernel as one writes it first. 16x16 tiles,
+// one block a query tile and (batch, head), boundary-checked loads that fill with zero, running
+// maximum, sum and output in fp32, natural exp, the mask on every tile with -1e6, and no tile
+// skipped.
 //
-// Its limit is the -1e6: a row whose true scores are near or below it is wrong, and so is a row without a
-// visible key (the launcher refuses those shapes). The finite-field instance masks with `hidden` instead.
+// Its limit is the -1e6: a row whose true scores are near or below it is wrong, and so is a row
+// without a visible key (the launcher refuses those shapes). The finite-field instance masks with
+// `hidden` instead.
 #pragma once
 #include "kernels/tile/dot.h"
 #include "kernels/tile/element.h"
@@ -22,12 +24,11 @@ struct FlashStep1 {
   static constexpr int kBlockQ = C.rows, kBlockK = C.cols, kHeadDim = C.head_dim;
   using QTile = SharedTile<T, kBlockQ, kHeadDim>;
   using KTile = SharedTile<T, kBlockK, kHeadDim>;
+  using Rows = RowVector<kBlockQ, Acc>;
   static constexpr int kSharedBytes = QTile::kBytes + 2 * KTile::kBytes;
   static_assert(C.warps == 1 && kBlockQ == 16, "one warp owns the query tile");
 
-  static i64 grid(const Args& p) {
-    return i64(ceil_div(p.q_len, kBlockQ)) * p.batch * p.heads;
-  }
+  static i64 grid(const Args& p) { return i64(ceil_div(p.q_len, kBlockQ)) * p.batch * p.heads; }
 
   static TESSERA_HD constexpr Acc masked() {
     if constexpr (std::is_same_v<Acc, float>)
@@ -44,12 +45,18 @@ struct FlashStep1 {
       return static_cast<const T*>(base) + (i64(batch) * s.batch + i64(h) * s.head);
     };
 
-    BlockPtr<const T, kBlockQ, kHeadDim> q{origin(p.q, p.q_stride, head), p.q_stride.row, p.q_len, p.head_dim, q0, 0};
-    BlockPtr<const T, kBlockK, kHeadDim> k{origin(p.k, p.k_stride, head_kv), p.k_stride.row, p.k_len, p.head_dim, 0, 0};
-    BlockPtr<const T, kBlockK, kHeadDim> v{origin(p.v, p.v_stride, head_kv), p.v_stride.row, p.k_len, p.head_dim, 0, 0};
-    BlockPtr<T, kBlockQ, kHeadDim> o{const_cast<T*>(origin(p.o, p.o_stride, head)), p.o_stride.row, p.q_len, p.head_dim, q0, 0};
+    // Windows: base, row stride, (rows, columns) of the matrix, (row, column) of the first element
+    BlockPtr<const T, kBlockQ, kHeadDim> q{
+        origin(p.q, p.q_stride, head), p.q_stride.row, p.q_len, p.head_dim, q0, 0};
+    BlockPtr<const T, kBlockK, kHeadDim> k{
+        origin(p.k, p.k_stride, head_kv), p.k_stride.row, p.k_len, p.head_dim, 0, 0};
+    BlockPtr<const T, kBlockK, kHeadDim> v{
+        origin(p.v, p.v_stride, head_kv), p.v_stride.row, p.k_len, p.head_dim, 0, 0};
+    BlockPtr<T, kBlockQ, kHeadDim> o{
+        const_cast<T*>(origin(p.o, p.o_stride, head)), p.o_stride.row, p.q_len, p.head_dim, q0, 0};
     VectorPtr<typename E::lse_type, kBlockQ> lse{
-        static_cast<typename E::lse_type*>(p.lse) + (i64(batch) * p.heads + head) * p.q_len, p.q_len, q0};
+        static_cast<typename E::lse_type*>(p.lse) + (i64(batch) * p.heads + head) * p.q_len,
+        p.q_len, q0};
 
     SharedMemory shared;
     const QTile q_tile = shared.tile<QTile>("Q");  // (block_q, head_dim)
@@ -57,7 +64,7 @@ struct FlashStep1 {
     const KTile v_tile = shared.tile<KTile>("V");  // (block_k, head_dim)
 
     Accumulator<kBlockQ, kHeadDim, Acc> acc;  // O before it is divided by l
-    RowVector<kBlockQ, Acc> m, l;             // running maximum of the scores, sum of the weights
+    Rows m, l;                                // running maximum of the scores, sum of the weights
     fill(acc, E::zero());
     fill(m, E::hidden());
     fill(l, E::zero());
@@ -83,11 +90,11 @@ struct FlashStep1 {
         x = select(seen, E::score(x, p.scale), masked());
       });
 
-      RowVector<kBlockQ, Acc> m_new = row_max(s), alpha;
-      for_each_row(m_new, [](Lanes<Acc>& x, const Lanes<Acc>& was) { x = max(was, x); }, m);
-      for_each_row(alpha, [](Lanes<Acc>& a, const Lanes<Acc>& was, const Lanes<Acc>& now) { a = E::rescale(was, now); }, m, m_new);
-      for_each(s, m_new, [](Lanes<Acc>& x, const Lanes<Acc>& max) { x = E::weight(x, max); });
-      for_each_row(l, [](Lanes<Acc>& sum, const Lanes<Acc>& a, const Lanes<Acc>& add) { sum = a * sum + add; }, alpha, row_sum(s));
+      const Rows m_new = max(m, row_max(s));
+      const Rows alpha = map_rows([](auto& was, auto& now) { return E::rescale(was, now); }, m,
+                                  m_new);
+      for_each(s, m_new, [](auto& x, auto& max) { x = E::weight(x, max); });
+      l = alpha * l + row_sum(s);
       scale_rows(acc, alpha);
       if constexpr (C.variant == Variant::dropped_cast)
         dot<C>(acc, as_operand_without_cast<T>(s), v_tile);
@@ -100,12 +107,10 @@ struct FlashStep1 {
       v.advance(kBlockK, 0);
     }
 
-    RowVector<kBlockQ, Acc> inverse;
-    for_each_row(inverse, [](Lanes<Acc>& x, const Lanes<Acc>& sum) { x = E::reciprocal(sum); }, l);
-    scale_rows(acc, inverse);
-    store(o, acc, 0, [](const Lanes<Acc>& x) { return E::to_storage(x); });
-    for_each_row(l, [](Lanes<Acc>& sum, const Lanes<Acc>& max) { sum = E::make_lse(max, sum); }, m);
-    if (p.lse) store(lse, l, 0, [](const Lanes<Acc>& x) { return x; });
+    scale_rows(acc, map_rows([](auto& sum) { return E::reciprocal(sum); }, l));
+    store(o, acc, 0, [](auto& x) { return E::to_storage(x); });
+    const Rows log_sum = map_rows([](auto& max, auto& sum) { return E::make_lse(max, sum); }, m, l);
+    if (p.lse) store(lse, log_sum, 0, [](auto& x) { return x; });
   }
 };
 

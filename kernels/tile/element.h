@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element traits: what a kernel must know of its element type, by the names of online softmax. With m the
-// running maximum of a row's scores and l the running sum of weight(s, m):
+// Element traits: what a kernel must know of its element type, by the names of online softmax. With
+// m the running maximum of a row's scores and l the running sum of weight(s, m):
 //   O = sum_j weight(s_j, m) v_j * reciprocal(l)      LSE = make_lse(m, l)
-// A kernel written with these names runs unchanged on fp32, fp16, bf16 and on a finite field, where all
-// tilings must agree exactly (research: exact algebra instead of tolerances).
+// A kernel written with these names runs unchanged on fp32, fp16, bf16 and on a finite field, where
+// all tilings must agree exactly (research: exact algebra instead of tolerances).
 #pragma once
 #include "kernels/tile/math.h"
 
@@ -21,7 +21,9 @@ struct Element {
   // The score of a key that is not visible. Its weight is 0 against every maximum, -inf included.
   static TESSERA_HD constexpr float hidden() { return -kInfinity; }
 
-  static TESSERA_FN Lanes<float> score(const Lanes<float>& s, float scale) { return s * Lanes<float>(scale); }
+  static TESSERA_FN Lanes<float> score(const Lanes<float>& s, float scale) {
+    return s * Lanes<float>(scale);
+  }
   static TESSERA_FN Lanes<float> weight(const Lanes<float>& s, const Lanes<float>& m) {
     return select(s == Lanes<float>(-kInfinity), Lanes<float>(0.0f), exp<Mode>(s - m));
   }
@@ -29,9 +31,10 @@ struct Element {
   static TESSERA_FN Lanes<float> rescale(const Lanes<float>& m_old, const Lanes<float>& m_new) {
     return weight(m_old, m_new);
   }
-  // 1 / l; 0 for a row without a visible key. NaN stays.
+  // 1 / l; 0 for a row without a visible key. NaN stays. Any other l is between 1 and 2^30 or so:
+  // the largest score's weight is 1.
   static TESSERA_FN Lanes<float> reciprocal(const Lanes<float>& l) {
-    return select(l == Lanes<float>(0.0f), Lanes<float>(0.0f), divide(1.0f, l));
+    return select(l == Lanes<float>(0.0f), Lanes<float>(0.0f), reciprocal_normal(l));
   }
   static TESSERA_FN Lanes<float> make_lse(const Lanes<float>& m, const Lanes<float>& l) {
     return select(l == Lanes<float>(0.0f), Lanes<float>(-kInfinity), m + log_soft(l));
@@ -54,12 +57,16 @@ struct Element<Fq, Mode> {
   static TESSERA_HD constexpr Fq hidden() { return Fq{Fq::kHidden}; }
 
   static TESSERA_HD constexpr Fq power_of_base(i32 exponent) {  // |exponent| < p
-    return field_power(Fq{kFieldBase}, u32(exponent < 0 ? exponent + i32(kFieldPrime) - 1 : exponent));
+    return field_power(Fq{kFieldBase},
+                       u32(exponent < 0 ? exponent + i32(kFieldPrime) - 1 : exponent));
   }
   static TESSERA_FN Lanes<Fq> score(const Lanes<Fq>& s, float) { return s; }
   static TESSERA_FN Lanes<Fq> weight(const Lanes<Fq>& s, const Lanes<Fq>& m) {
     return apply(
-        [](Fq s, Fq m) { return s.value == Fq::kHidden ? Fq{0} : power_of_base(s.centred() - m.centred()); }, s, m);
+        [](Fq s, Fq m) {
+          return s.value == Fq::kHidden ? Fq{0} : power_of_base(s.centred() - m.centred());
+        },
+        s, m);
   }
   static TESSERA_FN Lanes<Fq> rescale(const Lanes<Fq>& m_old, const Lanes<Fq>& m_new) {
     return weight(m_old, m_new);
@@ -68,12 +75,16 @@ struct Element<Fq, Mode> {
     return apply([](Fq l) { return field_power(l, kFieldPrime - 2); }, l);  // 0 stays 0
   }
   static TESSERA_FN Lanes<Fq> make_lse(const Lanes<Fq>& m, const Lanes<Fq>& l) {
-    return apply([](Fq m, Fq l) { return m.value == Fq::kHidden ? Fq{0} : l * power_of_base(m.centred()); }, m, l);
+    return apply(
+        [](Fq m, Fq l) { return m.value == Fq::kHidden ? Fq{0} : l * power_of_base(m.centred()); },
+        m, l);
   }
   static TESSERA_FN Lanes<Fq> probability(const Lanes<Fq>& s, const Lanes<Fq>& lse) {
     return apply(
         [](Fq s, Fq lse) {
-          return s.value == Fq::kHidden ? Fq{0} : power_of_base(s.centred()) * field_power(lse, kFieldPrime - 2);
+          return s.value == Fq::kHidden
+                     ? Fq{0}
+                     : power_of_base(s.centred()) * field_power(lse, kFieldPrime - 2);
         },
         s, lse);
   }

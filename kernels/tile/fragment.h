@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Register tiles of one warp. Where element (row, col) lives, (lane, register) -> (row, col), is constexpr
-// data that kernels, emulator and tests share, so masks and score changes are written once.
+// Register tiles of one warp. Where element (row, col) lives, (lane, register) -> (row, col), is
+// constexpr data that kernels, emulator and tests share, so masks and score changes are written
+// once.
 #pragma once
 #include "kernels/configs.h"
 #include "kernels/warp/warp.h"
 
 namespace tessera {
 
-// The 16x8 accumulator of m16n8k8 and m16n8k16, register i of 4 (PTX ISA, matrix fragments for mma):
-// lane 4g + t holds rows g and g + 8, columns 2t and 2t + 1.
+// The 16x8 accumulator of m16n8k8 and m16n8k16, register i of 4 (PTX ISA, matrix fragments for
+// mma): lane 4g + t holds rows g and g + 8, columns 2t and 2t + 1.
 template <class Lane>
 TESSERA_HD constexpr Lane row_of(const Lane& lane, int i) {
   return (lane >> 2) + Lane(8 * (i >> 1));
@@ -17,8 +18,9 @@ template <class Lane>
 TESSERA_HD constexpr Lane col_of(const Lane& lane, int i) {
   return (lane & 3) * 2 + Lane(i & 1);
 }
-// The 16x8 slice of an A operand, 16-bit elements, register i of 2: row g + 8i, columns 2t (low half) and
-// 2t + 1. m16n8k16 takes two slices. The 8x8 slice of B, one register: rows 2t and 2t + 1, column g.
+// The 16x8 slice of an A operand, 16-bit elements, register i of 2: row g + 8i, columns 2t (low
+// half) and 2t + 1. m16n8k16 takes two slices. The 8x8 slice of B, one register: rows 2t and 2t +
+// 1, column g.
 TESSERA_HD constexpr int operand_a_row(int lane, int i) { return (lane >> 2) + 8 * i; }
 TESSERA_HD constexpr int operand_a_col(int lane, int half) { return (lane & 3) * 2 + half; }
 TESSERA_HD constexpr int operand_b_row(int lane, int half) { return (lane & 3) * 2 + half; }
@@ -32,9 +34,9 @@ struct Accumulator {
   Lanes<T> x[kRowTiles][kColTiles][4];
 
   TESSERA_FN Accumulator() {
-    TESSERA_UNROLL for (int m = 0; m < kRowTiles; m++)
-      TESSERA_UNROLL for (int n = 0; n < kColTiles; n++)
-        TESSERA_UNROLL for (int i = 0; i < 4; i++) poison(x[m][n][i]);
+    TESSERA_UNROLL_FOR (int m = 0; m < kRowTiles; m++)
+      TESSERA_UNROLL_FOR (int n = 0; n < kColTiles; n++)
+        TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) poison(x[m][n][i]);
   }
 };
 
@@ -46,9 +48,9 @@ struct Operand {
   Lanes<u32> x[kRowTiles][kSlices][2];
 
   TESSERA_FN Operand() {
-    TESSERA_UNROLL for (int m = 0; m < kRowTiles; m++)
-      TESSERA_UNROLL for (int k = 0; k < kSlices; k++)
-        TESSERA_UNROLL for (int i = 0; i < 2; i++) poison(x[m][k][i]);
+    TESSERA_UNROLL_FOR (int m = 0; m < kRowTiles; m++)
+      TESSERA_UNROLL_FOR (int k = 0; k < kSlices; k++)
+        TESSERA_UNROLL_FOR (int i = 0; i < 2; i++) poison(x[m][k][i]);
   }
 };
 // Types that the CUDA cores multiply need no packing: their operand is an accumulator.
@@ -64,8 +66,8 @@ struct RowVector {
   Lanes<T> x[kRowTiles][2];  // rows g and g + 8
 
   TESSERA_FN RowVector() {
-    TESSERA_UNROLL for (int m = 0; m < kRowTiles; m++)
-      TESSERA_UNROLL for (int h = 0; h < 2; h++) poison(x[m][h]);
+    TESSERA_UNROLL_FOR (int m = 0; m < kRowTiles; m++)
+      TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) poison(x[m][h]);
   }
 };
 
@@ -80,17 +82,17 @@ struct ColVector {
 template <int Rows, int Cols, class T, class F>
 TESSERA_FN void for_each(Accumulator<Rows, Cols, T>& a, F f) {
   const Lanes<i32> lane = lane_id();
-  TESSERA_UNROLL for (int m = 0; m < a.kRowTiles; m++)
-    TESSERA_UNROLL for (int n = 0; n < a.kColTiles; n++)
-      TESSERA_UNROLL for (int i = 0; i < 4; i++)
+  TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++)
+      TESSERA_UNROLL_FOR (int i = 0; i < 4; i++)
         f(row_of(lane, i) + Lanes<i32>(16 * m), col_of(lane, i) + Lanes<i32>(8 * n), a.x[m][n][i]);
 }
 // every element with its row's value: f(x, v)
 template <int Rows, int Cols, class T, class F>
 TESSERA_FN void for_each(Accumulator<Rows, Cols, T>& a, const RowVector<Rows, T>& v, F f) {
-  TESSERA_UNROLL for (int m = 0; m < a.kRowTiles; m++)
-    TESSERA_UNROLL for (int n = 0; n < a.kColTiles; n++)
-      TESSERA_UNROLL for (int i = 0; i < 4; i++) f(a.x[m][n][i], v.x[m][i >> 1]);
+  TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++)
+      TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) f(a.x[m][n][i], v.x[m][i >> 1]);
 }
 template <int Rows, int Cols, class T>
 TESSERA_FN void fill(Accumulator<Rows, Cols, T>& a, T value) {
@@ -102,30 +104,45 @@ TESSERA_FN void scale_rows(Accumulator<Rows, Cols, T>& a, const RowVector<Rows, 
 }
 template <int Rows, int Cols, class T>
 TESSERA_FN void scale_cols(Accumulator<Rows, Cols, T>& a, const ColVector<Cols, T>& v) {
-  TESSERA_UNROLL for (int m = 0; m < a.kRowTiles; m++)
-    TESSERA_UNROLL for (int n = 0; n < a.kColTiles; n++)
-      TESSERA_UNROLL for (int i = 0; i < 4; i++) a.x[m][n][i] = a.x[m][n][i] * v.x[n][i & 1];
+  TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++)
+      TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) a.x[m][n][i] = a.x[m][n][i] * v.x[n][i & 1];
 }
 
-// ---- every row: f(x, y...), all of them row vectors
-template <int Rows, class T, class F, class... V>
-TESSERA_FN void for_each_row(RowVector<Rows, T>& v, F f, const V&... others) {
-  TESSERA_UNROLL for (int m = 0; m < v.kRowTiles; m++)
-    TESSERA_UNROLL for (int h = 0; h < 2; h++) f(v.x[m][h], others.x[m][h]...);
+// ---- row vectors, row by row
+template <class F, int Rows, class T, class... V>
+TESSERA_FN RowVector<Rows, T> map_rows(F f, const RowVector<Rows, T>& v, const V&... others) {
+  RowVector<Rows, T> r;
+  TESSERA_UNROLL_FOR (int m = 0; m < r.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) r.x[m][h] = f(v.x[m][h], others.x[m][h]...);
+  return r;
 }
 template <int Rows, class T>
 TESSERA_FN void fill(RowVector<Rows, T>& v, T value) {
-  for_each_row(v, [&](Lanes<T>& x) { x = Lanes<T>(value); });
+  v = map_rows([&](const Lanes<T>&) { return Lanes<T>(value); }, v);
+}
+template <int Rows, class T>
+TESSERA_FN RowVector<Rows, T> max(const RowVector<Rows, T>& a, const RowVector<Rows, T>& b) {
+  return map_rows([](const Lanes<T>& x, const Lanes<T>& y) { return max(x, y); }, a, b);
+}
+template <int Rows, class T>
+TESSERA_FN RowVector<Rows, T> operator+(const RowVector<Rows, T>& a, const RowVector<Rows, T>& b) {
+  return map_rows([](const Lanes<T>& x, const Lanes<T>& y) { return x + y; }, a, b);
+}
+template <int Rows, class T>
+TESSERA_FN RowVector<Rows, T> operator*(const RowVector<Rows, T>& a, const RowVector<Rows, T>& b) {
+  return map_rows([](const Lanes<T>& x, const Lanes<T>& y) { return x * y; }, a, b);
 }
 
-// ---- across a row: over a lane's columns in ascending order, then its neighbours at distance 1 and 2.
+// ---- across a row: over a lane's columns in ascending order, then its neighbours at distance 1
+// and 2.
 template <int Rows, int Cols, class T, class F>
 TESSERA_FN RowVector<Rows, T> reduce_rows(const Accumulator<Rows, Cols, T>& a, F f) {
   RowVector<Rows, T> v;
-  TESSERA_UNROLL for (int m = 0; m < a.kRowTiles; m++)
-    TESSERA_UNROLL for (int h = 0; h < 2; h++) {
+  TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
       Lanes<T> r = f(a.x[m][0][2 * h], a.x[m][0][2 * h + 1]);
-      TESSERA_UNROLL for (int n = 1; n < a.kColTiles; n++)
+      TESSERA_UNROLL_FOR (int n = 1; n < a.kColTiles; n++)
         r = f(f(r, a.x[m][n][2 * h]), a.x[m][n][2 * h + 1]);
       r = f(r, shuffle_xor(r, 1));
       v.x[m][h] = f(r, shuffle_xor(r, 2));
@@ -141,33 +158,34 @@ TESSERA_FN RowVector<Rows, T> row_sum(const Accumulator<Rows, Cols, T>& a) {
   return reduce_rows(a, [](const Lanes<T>& x, const Lanes<T>& y) { return x + y; });
 }
 
-// ---- a product's accumulators as the next product's A operand, rounded to T, without leaving registers:
-// columns 8n .. 8n + 7 of an accumulator sit where slice n of an operand wants them.
+// ---- a product's accumulators as the next product's A operand, rounded to T, without leaving
+// registers: columns 8n .. 8n + 7 of an accumulator sit where slice n of an operand wants them.
 template <class T, int Rows, int Cols, class Acc>
 TESSERA_FN Operand<Rows, Cols, T> as_operand(const Accumulator<Rows, Cols, Acc>& a) {
   Operand<Rows, Cols, T> p;
-  TESSERA_UNROLL for (int m = 0; m < a.kRowTiles; m++)
-    TESSERA_UNROLL for (int n = 0; n < a.kColTiles; n++) {
+  TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++) {
       if constexpr (sizeof(T) == 2) {
-        TESSERA_UNROLL for (int h = 0; h < 2; h++)
+        TESSERA_UNROLL_FOR (int h = 0; h < 2; h++)
           p.x[m][n][h] = pack<T>(a.x[m][n][2 * h], a.x[m][n][2 * h + 1]);
       } else {
-        TESSERA_UNROLL for (int i = 0; i < 4; i++) p.x[m][n][i] = a.x[m][n][i];
+        TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) p.x[m][n][i] = a.x[m][n][i];
       }
     }
   return p;
 }
-// The bug of a cast that is computed and dropped: registers are handed over as they are, so a 16-bit
-// multiplier reads halves of fp32 numbers. For 32-bit types nothing changes, which is why it passed there.
+// The bug of a cast that is computed and dropped: registers are handed over as they are, so a
+// 16-bit multiplier reads halves of fp32 numbers. For 32-bit types nothing changes, which is why it
+// passed there.
 template <class T, int Rows, int Cols, class Acc>
 TESSERA_FN Operand<Rows, Cols, T> as_operand_without_cast(const Accumulator<Rows, Cols, Acc>& a) {
   if constexpr (sizeof(T) != 2) {
     return as_operand<T>(a);
   } else {
     Operand<Rows, Cols, T> p;
-    TESSERA_UNROLL for (int m = 0; m < a.kRowTiles; m++)
-      TESSERA_UNROLL for (int n = 0; n < a.kColTiles; n++)
-        TESSERA_UNROLL for (int h = 0; h < 2; h++) p.x[m][n][h] = float_to_bits(a.x[m][n][2 * h]);
+    TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
+      TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++)
+        TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) p.x[m][n][h] = float_to_bits(a.x[m][n][2 * h]);
     return p;
   }
 }

@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-// A Band (types.h) in 32 bits: lengths are at most 2^30, so its sides can be cut to +-2^30 once, in 64-bit
-// arithmetic, and compared in 32 bits for every element.
+// A Band (types.h) in 32 bits: lengths are at most 2^30, so its sides can be cut to +-2^30 once, in
+// 64-bit arithmetic, and compared in 32 bits for every element.
 struct KeyRange {
   i32 left, right;  // query i sees keys i - left .. i + right
   i32 k_len;

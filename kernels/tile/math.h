@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// exp2 and log2 with the same bits on every target: IEEE add, multiply, fma and divide, nothing else.
+// exp2 and log2 with the same bits on every target: IEEE add, multiply, fma and divide, nothing
+// else.
 #pragma once
 #include "kernels/warp/warp.h"
 
@@ -9,9 +10,9 @@ constexpr float kInfinity = __builtin_huge_valf();
 constexpr float kLog2E = 0x1.715476p+0f;
 constexpr float kLn2 = 0x1.62e430p-1f;
 
-// 2^x, below 1 ulp for x >= -126; 0 below, +inf from 128 on, NaN stays NaN. x = n + f, |f| <= 1/2, by
-// adding and taking away 1.5 * 2^23; 2^f by a degree-6 minimax polynomial (relative error 2.6e-9 before
-// rounding); n into the exponent. The bits of a NaN must not meet the integer add.
+// 2^x, below 1 ulp for x >= -126; 0 below, +inf from 128 on, NaN stays NaN. x = n + f, |f| <= 1/2,
+// by adding and taking away 1.5 * 2^23; 2^f by a degree-6 minimax polynomial (relative error 2.6e-9
+// before rounding); n into the exponent. The bits of a NaN must not meet the integer add.
 TESSERA_FN Lanes<float> exp2_soft(const Lanes<float>& x) {
   constexpr float kRound = 12582912.0f;
   const Lanes<float> t = x + Lanes<float>(kRound);
@@ -46,7 +47,7 @@ TESSERA_FN Lanes<float> log2_soft(const Lanes<float>& x) {
   const Lanes<u32> bits = float_to_bits(normal);
   const Lanes<i32> e = Lanes<i32>(bits - Lanes<u32>(0x3f3504f3u)) >> Lanes<i32>(23);
   const Lanes<float> m = bits_to_float(bits - (Lanes<u32>(e) << Lanes<u32>(23u)));
-  const Lanes<float> s = divide(m - Lanes<float>(1.0f), m + Lanes<float>(1.0f));
+  const Lanes<float> s = divide_normal(m - Lanes<float>(1.0f), m + Lanes<float>(1.0f));
   const Lanes<float> z = s * s;
   Lanes<float> p = 0x1.484b14p-2f;  // 2 / (9 ln 2)
   p = fma(p, z, 0x1.a61762p-2f);    // 2 / (7 ln 2)
@@ -68,6 +69,8 @@ template <Exp2 Mode>
 TESSERA_FN Lanes<float> exp(const Lanes<float>& x) {
   return exp2<Mode>(x * Lanes<float>(kLog2E));
 }
-TESSERA_FN Lanes<float> log_soft(const Lanes<float>& x) { return log2_soft(x) * Lanes<float>(kLn2); }
+TESSERA_FN Lanes<float> log_soft(const Lanes<float>& x) {
+  return log2_soft(x) * Lanes<float>(kLn2);
+}
 
 }  // namespace tessera

@@ -7,15 +7,16 @@
 
 namespace tessera {
 
-// Rows x Cols elements of T, rows of Cols * sizeof(T) bytes, their 16-byte chunks swizzled (swizzle.h) so
-// that ldmatrix meets no bank conflict. Everyone reaches them through this type.
+// Rows x Cols elements of T, rows of Cols * sizeof(T) bytes, their 16-byte chunks swizzled
+// (swizzle.h) so that ldmatrix meets no bank conflict. Everyone reaches them through this type.
 template <class T, int Rows, int Cols>
 struct SharedTile {
   using element = T;
   static constexpr int kRows = Rows, kCols = Cols, kElement = int(sizeof(T));
-  static constexpr int kPitch = Cols * kElement;             // bytes
-  static constexpr int kChunks = kPitch / 16;                // a row
-  static constexpr int kBytes = (Rows * kPitch + 1023) / 1024 * 1024;  // tiles start at multiples of 1024
+  static constexpr int kPitch = Cols * kElement;  // bytes
+  static constexpr int kChunks = kPitch / 16;     // a row
+  static constexpr int kBytes = (Rows * kPitch + 1023) / 1024 *
+                                1024;  // tiles start at multiples of 1024
   static_assert(kPitch % 16 == 0);
 
   u32 base;
@@ -66,7 +67,8 @@ class SharedMemory {
 };
 
 // A ring of tiles: step j uses slot j % Stages. While one slot is read, others are filled:
-//   load(ring.acquire(j + Stages - 1), ...); commit(); ... wait<Stages - 2>(); dot(..., ring.ready(j))
+//   load(ring.acquire(j + Stages - 1), ...); commit(); ... wait<Stages - 2>(); dot(...,
+//   ring.ready(j))
 // The wait's barrier is also the release of slot j - 1: it is refilled only behind it.
 template <class T, int Stages>
 struct Ring {

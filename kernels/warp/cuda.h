@@ -10,7 +10,8 @@
 #include "kernels/warp/types.h"
 
 #define TESSERA_FN __device__ __forceinline__
-#define TESSERA_UNROLL _Pragma("unroll")
+#define TESSERA_UNROLL_FOR _Pragma("unroll") for
+#define TESSERA_ROLLED_FOR _Pragma("unroll 1") for
 
 namespace tessera {
 
@@ -55,7 +56,20 @@ TESSERA_FN auto apply(F f, T... x) {
   return f(x...);
 }
 TESSERA_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-TESSERA_FN float divide(float a, float b) { return __fdiv_rn(a, b); }
+// The compiler's own 1 / x and a / b carry a subroutine for extreme operands; what is live across
+// its call is spilled. Without it: a Newton step gives the rounded reciprocal, Markstein's
+// correction the rounded quotient.
+TESSERA_FN float reciprocal_normal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return __fmaf_rn(y, __fmaf_rn(-x, y, 1.0f), y);
+}
+TESSERA_FN float divide_normal(float a, float b) {
+  const float y = reciprocal_normal(b);
+  float q = __fmul_rn(a, y);
+  q = __fmaf_rn(__fmaf_rn(-b, q, a), y, q);
+  return __fmaf_rn(__fmaf_rn(-b, q, a), y, q);
+}
 TESSERA_FN float max(float a, float b) { return fmaxf(a, b); }
 TESSERA_FN float ex2(float x) {
   float y;
@@ -128,8 +142,11 @@ TESSERA_FN void ld_shared(T& x, u32 address) {
 template <class T>
 TESSERA_FN void ld_shared(T (&x)[2], u32 address) {
   u32 r[2];
-  asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(address) : "memory");
-  TESSERA_UNROLL for (int i = 0; i < 2; i++) x[i] = __builtin_bit_cast(T, r[i]);
+  asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(address)
+               : "memory");
+  TESSERA_UNROLL_FOR (int i = 0; i < 2; i++) x[i] = __builtin_bit_cast(T, r[i]);
 }
 template <class T>
 TESSERA_FN void ld_shared(T (&x)[4], u32 address) {
@@ -138,12 +155,13 @@ TESSERA_FN void ld_shared(T (&x)[4], u32 address) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(address)
                : "memory");
-  TESSERA_UNROLL for (int i = 0; i < 4; i++) x[i] = __builtin_bit_cast(T, r[i]);
+  TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) x[i] = __builtin_bit_cast(T, r[i]);
 }
 template <class T>
 TESSERA_FN void st_shared(u32 address, T x) {
   static_assert(sizeof(T) == 4);
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(__builtin_bit_cast(u32, x)) : "memory");
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(__builtin_bit_cast(u32, x))
+               : "memory");
 }
 struct Chunk {  // 16 bytes
   u32 w[4];
@@ -174,8 +192,8 @@ TESSERA_FN void ldmatrix_x4_trans(u32 (&r)[4], u32 address) {
 // ---- asynchronous copies
 TESSERA_FN void cp_async(u32 destination, const char* source, i32 bytes) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),
-               "r"(bytes)
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination),
+               "l"(source), "r"(bytes)
                : "memory");
 #else
   __trap();
@@ -206,14 +224,27 @@ template <class T>
 TESSERA_FN void st_global(T* p, T x, bool ok) {
   if (ok) *p = x;
 }
+// Predicates, not branches: nested divergence costs convergence barriers, and ptxas spills those
+// too.
 TESSERA_FN Chunk ld_global_chunk(const char* p, i32 bytes) {
   Chunk r{};
-  if (bytes == 16) {
-    const uint4 x = __ldg(reinterpret_cast<const uint4*>(p));
-    r = {{x.x, x.y, x.z, x.w}};
-  } else {
-    TESSERA_UNROLL for (int i = 0; i < 8; i++)  // the last row's tail: nothing past it is touched
-      if (2 * i < bytes) r.w[i / 2] |= u32(reinterpret_cast<const u16*>(p)[i]) << (16 * (i % 2));
+  asm volatile(
+      "{ .reg .pred whole; setp.eq.s32 whole, %5, 16;\n"
+      "@whole ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4]; }"
+      : "+r"(r.w[0]), "+r"(r.w[1]), "+r"(r.w[2]), "+r"(r.w[3])
+      : "l"(p), "r"(bytes)
+      : "memory");
+  const i32 tail = bytes == 16 ? 0
+                               : bytes;  // the last chunk of a row: nothing past the row is touched
+  TESSERA_UNROLL_FOR (int i = 0; i < 8; i++) {
+    u16 half = 0;
+    asm volatile(
+        "{ .reg .pred there; setp.gt.s32 there, %2, %3;\n"
+        "@there ld.global.nc.u16 %0, [%1]; }"
+        : "+h"(half)
+        : "l"(p + 2 * i), "r"(tail), "r"(2 * i)
+        : "memory");
+    r.w[i / 2] |= u32(half) << (16 * (i % 2));
   }
   return r;
 }
@@ -223,7 +254,8 @@ template <class T>
 TESSERA_FN void mma_m16n8k8(float (&c)[4], const u32 (&a)[2], u32 b) {
   static_assert(std::is_same_v<T, f16>, "m16n8k8 exists for fp16 here (sm_75)");
   asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+      "{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(b));
 }
@@ -232,7 +264,8 @@ TESSERA_FN void mma_m16n8k16(float (&c)[4], const u32 (&a)[4], const u32 (&b)[2]
 #if __CUDA_ARCH__ >= 800
   if constexpr (std::is_same_v<T, bf16>)
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, "
         "{%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

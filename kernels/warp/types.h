@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain types that kernels, emulator and host share. No lane, no target: this header is self-contained.
+// Plain types that kernels, emulator and host share. No lane, no target: this header is
+// self-contained.
 #pragma once
 #include <cstdint>
 
@@ -18,8 +19,9 @@ using u64 = std::uint64_t;
 using i32 = std::int32_t;
 using i64 = std::int64_t;
 
-// Storage types. They are bits and nothing else: no operator can touch a 16-bit pattern as if it were
-// a number (Triton's interpreter once multiplied bf16 patterns as integers, triton-lang/triton #11584).
+// Storage types. They are bits and nothing else: no operator can touch a 16-bit pattern as if it
+// were a number (Triton's interpreter once multiplied bf16 patterns as integers, triton-lang/triton
+// #11584).
 struct f16 {
   u16 bits;  // IEEE binary16
 };
@@ -65,8 +67,8 @@ TESSERA_HD constexpr Fq field_power(Fq base, u32 exponent) {
   return r;
 }
 
-// ---- conversions, as bits. One nearest-even rule for every target and ISA level (a NaN becomes 0x7fff,
-// as the GPU's cvt.rn makes it); Highway 1.0.3's own conversions truncate.
+// ---- conversions, as bits. One nearest-even rule for every target and ISA level (a NaN becomes
+// 0x7fff, as the GPU's cvt.rn makes it); Highway 1.0.3's own conversions truncate.
 TESSERA_HD constexpr u16 f32_to_bf16_bits(u32 x) {
   return (x & 0x7fffffffu) > 0x7f800000u ? u16(0x7fff) : u16((x + 0x7fffu + ((x >> 16) & 1)) >> 16);
 }
@@ -110,7 +112,8 @@ struct Band {
   i64 left = kUnlimited, right = kUnlimited, shift = 0;
 };
 
-// Strides in elements of one (batch, heads, rows, head_dim) tensor, innermost stride 1. 0 is allowed.
+// Strides in elements of one (batch, heads, rows, head_dim) tensor, innermost stride 1. 0 is
+// allowed.
 struct Strides {
   i64 batch = 0, head = 0, row = 0;
 };

@@ -15,12 +15,18 @@ inline std::vector<Case> golden_cases() {
     double magnitude;
   };
   const Shape shapes[] = {
-      {1, 1, 1, 1, 1, 64, Causal::none, 1},          {1, 1, 1, 1, 77, 32, Causal::none, 4},
-      {2, 1, 1, 37, 53, 32, Causal::none, 1},        {1, 2, 2, 53, 37, 64, Causal::top_left, 1},
-      {1, 3, 1, 100, 100, 64, Causal::top_left, 2},  {1, 4, 2, 65, 130, 96, Causal::bottom_right, 1},
-      {1, 1, 1, 200, 96, 128, Causal::none, 1},      {1, 2, 1, 129, 255, 128, Causal::bottom_right, 3},
-      {2, 2, 2, 33, 200, 40, Causal::none, 0.1},     {1, 1, 1, 17, 0, 64, Causal::none, 1},
-      {1, 1, 1, 150, 150, 72, Causal::top_left, 8},  {3, 1, 1, 16, 512, 64, Causal::none, 1},
+      {1, 1, 1, 1, 1, 64, Causal::none, 1},
+      {1, 1, 1, 1, 77, 32, Causal::none, 4},
+      {2, 1, 1, 37, 53, 32, Causal::none, 1},
+      {1, 2, 2, 53, 37, 64, Causal::top_left, 1},
+      {1, 3, 1, 100, 100, 64, Causal::top_left, 2},
+      {1, 4, 2, 65, 130, 96, Causal::bottom_right, 1},
+      {1, 1, 1, 200, 96, 128, Causal::none, 1},
+      {1, 2, 1, 129, 255, 128, Causal::bottom_right, 3},
+      {2, 2, 2, 33, 200, 40, Causal::none, 0.1},
+      {1, 1, 1, 17, 0, 64, Causal::none, 1},
+      {1, 1, 1, 150, 150, 72, Causal::top_left, 8},
+      {3, 1, 1, 16, 512, 64, Causal::none, 1},
   };
   std::vector<Case> all;
   for (const char* arch : {"sm_75", "sm_89", "sm_90"})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The signature claim, on every commit and without a GPU: the emulator's bits, with the arithmetic of the
-// card, are the bits that were recorded on the card (docs/results/h200/golden.jsonl).
+// The signature claim, on every commit and without a GPU: the emulator's bits, with the arithmetic
+// of the card, are the bits that were recorded on the card (docs/results/h200/golden.jsonl).
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -47,7 +47,8 @@ TEST(Golden, ProductBitsEqualTheCard) {
   }
 }
 
-// A card with another rule must give other bits somewhere, or the comparison above would prove nothing.
+// A card with another rule must give other bits somewhere, or the comparison above would prove
+// nothing.
 TEST(Golden, AnotherCardsRuleIsSeen) {
   const auto recorded = golden();
   int different = 0;

@@ -13,6 +13,7 @@
 #include "reference/hash.h"
 #include "reference/inputs.h"
 #include "tests/gpu/golden_cases.h"
+#include "tests/gpu/instructions.h"
 #include "tests/kernels/products.h"
 
 namespace tessera::testing {
@@ -24,7 +25,8 @@ namespace {
 bool runs_here(const std::string& arch) { return parse_arch(arch) <= cuda::device_arch(); }
 
 void record(const nlohmann::ordered_json& line) {
-  if (const char* path = std::getenv("TESSERA_RECORD")) std::ofstream(path, std::ios::app) << line.dump() << "\n";
+  if (const char* path = std::getenv("TESSERA_RECORD"))
+    std::ofstream(path, std::ios::app) << line.dump() << "\n";
 }
 
 TEST(Gpu, GoldenCasesAreRightAndRecorded) {
@@ -37,7 +39,10 @@ TEST(Gpu, GoldenCasesAreRightAndRecorded) {
     run(c, t, o);
     const Verdict v = compare_with_reference(c, t);
     EXPECT_TRUE(v.pass()) << c << ": " << v.text();
-    record({{"case", c.name()}, {"o", hash_o(c, t)}, {"lse", hash_lse(c, t)}, {"device", cuda::device_name()}});
+    record({{"case", c.name()},
+            {"o", hash_o(c, t)},
+            {"lse", hash_lse(c, t)},
+            {"device", cuda::device_name()}});
   }
 }
 
@@ -58,7 +63,11 @@ TEST(Gpu, HardwareExp2StaysInItsBound) {
 // The tutorial's own shapes, every type and arch, with the exp2 that users get.
 TEST(Gpu, TutorialShapes) {
   TESSERA_NEEDS_GPU();
-  const i64 shapes[][4] = {{4, 128, 128, 64}, {2, 1024, 1024, 64}, {2, 100, 100, 64}, {1, 37, 53, 32}, {1, 200, 96, 128}};
+  const i64 shapes[][4] = {{4, 128, 128, 64},
+                           {2, 1024, 1024, 64},
+                           {2, 100, 100, 64},
+                           {1, 37, 53, 32},
+                           {1, 200, 96, 128}};
   for (const char* arch : {"sm_75", "sm_89", "sm_90"})
     for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16})
       for (const auto& s : shapes)
@@ -83,15 +92,32 @@ TEST(Gpu, ProductsAreRightAndRecorded) {
     Options o;
     o.target = Target::cuda;
     const ProductResult r = run_product(c, o);
-    EXPECT_TRUE(r.comparison.pass) << c.name() << ": " << r.comparison.max_abs << " against " << r.comparison.tolerance;
+    EXPECT_TRUE(r.comparison.pass)
+        << c.name() << ": " << r.comparison.max_abs << " against " << r.comparison.tolerance;
     record({{"case", c.name()}, {"o", r.hash}, {"device", cuda::device_name()}});
   }
+}
+
+// Whole input spaces of single instructions; bits are recorded, rightness is instructions_test's.
+TEST(Gpu, InstructionsAreRecorded) {
+  TESSERA_NEEDS_GPU();
+  const auto line = [](const std::string& name, u64 sum) {
+    record({{"case", name}, {"sum", hash_hex(sum)}, {"device", cuda::device_name()}});
+  };
+  for (const Function f : {Function::exp2_soft, Function::log2_soft, Function::narrow_f16,
+                           Function::narrow_bf16, Function::reciprocal_normal})
+    line(kFunctionNames[int(f)], function_on_gpu(f));
+  line("mma_m16n8k8_f16", mma_on_gpu(false, 8));
+  if (cuda::device_arch() < Arch::sm_89) return;  // Turing has no m16n8k16
+  line("mma_m16n8k16_f16", mma_on_gpu(false, 16));
+  line("mma_m16n8k16_bf16", mma_on_gpu(true, 16));
 }
 
 TEST(Gpu, UnalignedAndBroadcastTensorsAreCopied) {
   TESSERA_NEEDS_GPU();
   Case c;
-  c.arch = std::string(name_of(cuda::device_arch())), c.batch = 2, c.q_len = 33, c.k_len = 47, c.head_dim = 37;
+  c.arch = std::string(name_of(cuda::device_arch())), c.batch = 2, c.q_len = 33, c.k_len = 47,
+  c.head_dim = 37;
   Tensors t = make_inputs(c);
   AttentionOptions o;
   o.target = Target::cuda;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bad input: one error that names the argument and the limit, before any memory is touched, and the same
-// message in C++ and in C.
+// Bad input: one error that names the argument and the limit, before any memory is touched, and the
+// same message in C++ and in C.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,9 @@ namespace tessera::testing {
 namespace {
 
 // Addresses that nobody may touch: reading or writing through them faults.
-void* forbidden(int i) { return reinterpret_cast<void*>(std::uintptr_t(0x1000) * std::uintptr_t(i + 1)); }
+void* forbidden(int i) {
+  return reinterpret_cast<void*>(std::uintptr_t(0x1000) * std::uintptr_t(i + 1));
+}
 
 struct Call {
   Tensor q, k, v, o, lse;
@@ -51,18 +53,23 @@ Failure in_cpp(const Call& c) {
 Failure in_c(const Call& c) {
   const auto tensor = [](const Tensor& t) {
     tessera_tensor r{t.data, int32_t(t.dtype), t.rank, {}, {}};
-    for (int i = 0; i < 4; i++) r.shape[i] = t.shape[std::size_t(i)], r.stride[i] = t.stride[std::size_t(i)];
+    for (int i = 0; i < 4; i++)
+      r.shape[i] = t.shape[std::size_t(i)], r.stride[i] = t.stride[std::size_t(i)];
     return r;
   };
   tessera_options o{};
   o.struct_size = sizeof o;
   const AttentionOptions& from = c.options;
-  o.kernel = from.kernel.c_str(), o.arch = from.arch.c_str(), o.card = from.card.c_str(), o.config = from.config.c_str();
+  o.kernel = from.kernel.c_str(), o.arch = from.arch.c_str(), o.card = from.card.c_str(),
+  o.config = from.config.c_str();
   o.exp2 = from.exp2.c_str(), o.isa = from.isa.c_str();
-  o.target = from.target == Target::cuda ? "cuda" : "sim", o.numerics = from.numerics == Numerics::fma ? "fma" : "exact";
-  o.causal = int32_t(from.causal), o.has_scale = from.scale.has_value(), o.scale = from.scale.value_or(0);
+  o.target = from.target == Target::cuda ? "cuda" : "sim",
+  o.numerics = from.numerics == Numerics::fma ? "fma" : "exact";
+  o.causal = int32_t(from.causal), o.has_scale = from.scale.has_value(),
+  o.scale = from.scale.value_or(0);
   o.threads = from.threads, o.checks = from.checks;
-  const tessera_tensor q = tensor(c.q), k = tensor(c.k), v = tensor(c.v), out = tensor(c.o), lse = tensor(c.lse);
+  const tessera_tensor q = tensor(c.q), k = tensor(c.k), v = tensor(c.v), out = tensor(c.o),
+                       lse = tensor(c.lse);
   const int status = tessera_attention(&q, &k, &v, &out, c.has_lse ? &lse : nullptr, &o);
   return {status, tessera_last_error()};
 }
@@ -80,19 +87,40 @@ const std::vector<Bad> kBad = {
     {"batch_of_k", [](Call& c) { c.k.shape[0] = 3; }, 2, {"k: batch 3", "q's 2"}},
     {"batch_of_v", [](Call& c) { c.v.shape[0] = 1; }, 2, {"v: batch 1"}},
     {"heads_of_v", [](Call& c) { c.v.shape[1] = 4; }, 2, {"v: heads 4", "k's 2"}},
-    {"heads_not_divisible", [](Call& c) { c.k.shape[1] = c.v.shape[1] = 3; }, 2, {"q: heads 4", "multiple", "k's heads 3"}},
-    {"33_heads_over_2", [](Call& c) { c.q.shape[1] = c.o.shape[1] = c.lse.shape[1] = 33; }, 2, {"heads 33", "heads 2"}},
-    {"no_kv_heads", [](Call& c) { c.k.shape[1] = c.v.shape[1] = 0; }, 2, {"heads 4", "k's heads 0"}},
+    {"heads_not_divisible",
+     [](Call& c) { c.k.shape[1] = c.v.shape[1] = 3; },
+     2,
+     {"q: heads 4", "multiple", "k's heads 3"}},
+    {"33_heads_over_2",
+     [](Call& c) { c.q.shape[1] = c.o.shape[1] = c.lse.shape[1] = 33; },
+     2,
+     {"heads 33", "heads 2"}},
+    {"no_kv_heads",
+     [](Call& c) { c.k.shape[1] = c.v.shape[1] = 0; },
+     2,
+     {"heads 4", "k's heads 0"}},
     {"length_of_v", [](Call& c) { c.v.shape[2] = 31; }, 2, {"v: length 31", "k's 30"}},
     {"head_dim_of_k", [](Call& c) { c.k.shape[3] = 32; }, 2, {"k: head_dim 32", "q's 64"}},
     {"head_dim_of_v", [](Call& c) { c.v.shape[3] = 32; }, 2, {"v: head_dim 32"}},
-    {"head_dim_0", [](Call& c) { c.q.shape[3] = c.k.shape[3] = c.v.shape[3] = c.o.shape[3] = 0; }, 2, {"q: head_dim 0", "1..128"}},
-    {"head_dim_129", [](Call& c) { c.q.shape[3] = c.k.shape[3] = c.v.shape[3] = c.o.shape[3] = 129; }, 2, {"q: head_dim 129", "1..128"}},
+    {"head_dim_0",
+     [](Call& c) { c.q.shape[3] = c.k.shape[3] = c.v.shape[3] = c.o.shape[3] = 0; },
+     2,
+     {"q: head_dim 0", "1..128"}},
+    {"head_dim_129",
+     [](Call& c) { c.q.shape[3] = c.k.shape[3] = c.v.shape[3] = c.o.shape[3] = 129; },
+     2,
+     {"q: head_dim 129", "1..128"}},
     {"negative_extent", [](Call& c) { c.q.shape[2] = -1; }, 2, {"q: dimension 2 is -1"}},
-    {"length_beyond_2_30", [](Call& c) { c.k.shape[2] = (i64(1) << 30) + 1; }, 2, {"k: dimension 2", "1073741824"}},
+    {"length_beyond_2_30",
+     [](Call& c) { c.k.shape[2] = (i64(1) << 30) + 1; },
+     2,
+     {"k: dimension 2", "1073741824"}},
     {"dtype_of_k", [](Call& c) { c.k.dtype = Dtype::bf16; }, 2, {"k: dtype bf16", "q's f16"}},
     {"dtype_of_o", [](Call& c) { c.o.dtype = Dtype::f32; }, 2, {"o: dtype f32"}},
-    {"dtype_of_lse", [](Call& c) { c.lse.dtype = Dtype::f16; }, 2, {"lse: dtype f16", "expected f32"}},
+    {"dtype_of_lse",
+     [](Call& c) { c.lse.dtype = Dtype::f16; },
+     2,
+     {"lse: dtype f16", "expected f32"}},
     {"unknown_dtype", [](Call& c) { c.q.dtype = Dtype(9); }, 2, {"q: unknown dtype 9"}},
     {"shape_of_o", [](Call& c) { c.o.shape[2] = 21; }, 2, {"o: length 21", "q's 20"}},
     {"shape_of_lse", [](Call& c) { c.lse.shape[2] = 19; }, 2, {"lse: length 19"}},
@@ -100,31 +128,51 @@ const std::vector<Bad> kBad = {
     {"null_q", [](Call& c) { c.q.data = nullptr; }, 2, {"q: null data"}},
     {"null_v", [](Call& c) { c.v.data = nullptr; }, 2, {"v: null data"}},
     {"null_o", [](Call& c) { c.o.data = nullptr; }, 2, {"o: null data"}},
-    {"innermost_stride", [](Call& c) { c.v.stride[3] = 2; }, 2, {"v: innermost stride 2", "expected 1"}},
-    {"negative_stride", [](Call& c) { c.k.stride[2] = -64; }, 2, {"k: dimension 2", "negative stride -64"}},
+    {"innermost_stride",
+     [](Call& c) { c.v.stride[3] = 2; },
+     2,
+     {"v: innermost stride 2", "expected 1"}},
+    {"negative_stride",
+     [](Call& c) { c.k.stride[2] = -64; },
+     2,
+     {"k: dimension 2", "negative stride -64"}},
     {"output_over_itself", [](Call& c) { c.o.stride[0] = 0; }, 2, {"o: dimension 0 has stride 0"}},
-    {"misaligned_elements", [](Call& c) { c.k.data = static_cast<char*>(c.k.data) + 1; }, 2, {"k: data is not aligned"}},
+    {"misaligned_elements",
+     [](Call& c) { c.k.data = static_cast<char*>(c.k.data) + 1; },
+     2,
+     {"k: data is not aligned"}},
     {"scale_nan", [](Call& c) { c.options.scale = std::nan(""); }, 2, {"scale", "finite"}},
     {"scale_inf", [](Call& c) { c.options.scale = HUGE_VAL; }, 2, {"scale", "finite"}},
     {"scale_beyond_fp32", [](Call& c) { c.options.scale = 1e300; }, 2, {"scale", "finite"}},
     {"threads", [](Call& c) { c.options.threads = -1; }, 2, {"threads: -1"}},
-    {"kernel", [](Call& c) { c.options.kernel = "flash_step2"; }, 3, {"kernel", "flash_step2", "flash_step1"}},
-    {"kernel_of_another_kind", [](Call& c) { c.options.kernel = "matmul"; }, 3, {"kernel", "matmul", "attention"}},
+    {"kernel",
+     [](Call& c) { c.options.kernel = "flash_step2"; },
+     3,
+     {"kernel", "flash_step2", "flash_step1"}},
+    {"kernel_of_another_kind",
+     [](Call& c) { c.options.kernel = "matmul"; },
+     3,
+     {"kernel", "matmul", "attention"}},
     {"arch", [](Call& c) { c.options.arch = "sm_80"; }, 2, {"arch", "sm_80", "sm_89"}},
     {"card", [](Call& c) { c.options.card = "rtx4090"; }, 2, {"card", "rtx4090", "rtx4070"}},
     {"config", [](Call& c) { c.options.config = "16x17"; }, 3, {"config", "16x17", "16x16"}},
     {"exp2", [](Call& c) { c.options.exp2 = "softt"; }, 2, {"exp2", "softt", "soft"}},
     {"isa", [](Call& c) { c.options.isa = "v5"; }, 2, {"isa", "v5", "v4"}},
     {"card_older_than_code",
-     [](Call& c) { c.options.arch = "sm_90", c.options.card = "t4"; }, 3, {"card", "t4", "sm_90"}},
+     [](Call& c) { c.options.arch = "sm_90", c.options.card = "t4"; },
+     3,
+     {"card", "t4", "sm_90"}},
     {"type_the_arch_lacks",
      [](Call& c) {
        c.options.arch = "sm_75";
        c.q.dtype = c.k.dtype = c.v.dtype = c.o.dtype = Dtype::bf16;
      },
-     3, {"dtype", "sm_75", "bf16"}},
+     3,
+     {"dtype", "sm_75", "bf16"}},
     {"rows_without_a_key",
-     [](Call& c) { c.options.causal = Causal::bottom_right, c.k.shape[2] = c.v.shape[2] = 7; }, 3, {"causal", "q_len 20", "k_len 7"}},
+     [](Call& c) { c.options.causal = Causal::bottom_right, c.k.shape[2] = c.v.shape[2] = 7; },
+     3,
+     {"causal", "q_len 20", "k_len 7"}},
 };
 
 class BadInput : public ::testing::TestWithParam<Bad> {};
@@ -136,7 +184,8 @@ TEST_P(BadInput, IsNamedBeforeMemoryIsTouched) {
   GetParam().break_it(c);
   const Failure cpp = in_cpp(c), plain_c = in_c(c);
   EXPECT_EQ(cpp.status, GetParam().status) << cpp.message;
-  for (const std::string& word : GetParam().words) EXPECT_NE(cpp.message.find(word), std::string::npos) << cpp.message;
+  for (const std::string& word : GetParam().words)
+    EXPECT_NE(cpp.message.find(word), std::string::npos) << cpp.message;
   EXPECT_EQ(plain_c.status, cpp.status);
   EXPECT_EQ(plain_c.message, cpp.message);
 }
@@ -166,7 +215,8 @@ TEST(Api, NullTensorsAndOptionsOfTheCInterface) {
 TEST(Api, EmptyTensorsNeedNoMemory) {  // B11
   for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     const auto call = [&](i64 batch, i64 heads, i64 q_len) {
-      const Tensor q = contiguous(nullptr, d, {batch, heads, q_len, 16}), lse = contiguous(nullptr, Dtype::f32, {batch, heads, q_len});
+      const Tensor q = contiguous(nullptr, d, {batch, heads, q_len, 16}),
+                   lse = contiguous(nullptr, Dtype::f32, {batch, heads, q_len});
       float some[16 * 7] = {};
       const Tensor k = contiguous(some, d, {batch, heads, 7, 16});
       const Report r = attention(q, k, k, q, &lse, {});

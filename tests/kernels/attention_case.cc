@@ -15,11 +15,16 @@
 namespace tessera::testing {
 
 std::string Case::name() const {
-  std::string s = arch + "_" + std::string(name_of(dtype)) + "_b" + std::to_string(batch) + "_h" + std::to_string(heads) + "_kv" +
-                  std::to_string(kv_heads()) + "_q" + std::to_string(q_len) + "_k" + std::to_string(k_len) + "_d" +
+  std::string s = arch + "_" + std::string(name_of(dtype)) + "_b" + std::to_string(batch) + "_h" +
+                  std::to_string(heads) + "_kv" + std::to_string(kv_heads()) + "_q" +
+                  std::to_string(q_len) + "_k" + std::to_string(k_len) + "_d" +
                   std::to_string(head_dim);
-  s += causal == Causal::none ? "_full" : causal == Causal::top_left ? "_top_left" : "_bottom_right";
-  if (scale) s += "_scale" + std::to_string(int(*scale * 1000)).replace(0, *scale < 0, *scale < 0 ? "m" : "");
+  s += causal == Causal::none       ? "_full"
+       : causal == Causal::top_left ? "_top_left"
+                                    : "_bottom_right";
+  if (scale)
+    s += "_scale" +
+         std::to_string(int(*scale * 1000)).replace(0, *scale < 0, *scale < 0 ? "m" : "");
   if (magnitude != 1) s += "_mag" + std::to_string(int(magnitude * 1000));
   if (exp2 != "soft") s += "_" + exp2;
   if (!config.empty()) s += "_" + config;
@@ -29,14 +34,17 @@ std::string Case::name() const {
 }
 std::ostream& operator<<(std::ostream& os, const Case& c) { return os << c.name(); }
 
-Bytes::Bytes(std::size_t n, int fill) : data_(static_cast<char*>(std::aligned_alloc(256, (n + 511) / 256 * 256))), size_(n) {
+Bytes::Bytes(std::size_t n, int fill)
+    : data_(static_cast<char*>(std::aligned_alloc(256, (n + 511) / 256 * 256))), size_(n) {
   if (!data_) throw std::bad_alloc();
   std::memset(data_, fill, (n + 511) / 256 * 256);
 }
 Bytes::~Bytes() { std::free(data_); }
 
 namespace {
-std::size_t bytes_of(Dtype d, i64 count) { return std::size_t(count) * std::size_t(element_size(d)); }
+std::size_t bytes_of(Dtype d, i64 count) {
+  return std::size_t(count) * std::size_t(element_size(d));
+}
 Dtype lse_type(const Case& c) { return c.dtype == Dtype::field ? Dtype::field : Dtype::f32; }
 i64 q_count(const Case& c) { return c.batch * c.heads * c.q_len * c.head_dim; }
 i64 k_count(const Case& c) { return c.batch * c.kv_heads() * c.k_len * c.head_dim; }
@@ -44,8 +52,9 @@ i64 rows(const Case& c) { return c.batch * c.heads * c.q_len; }
 }  // namespace
 
 Tensors make_inputs(const Case& c) {
-  Tensors t{Bytes(bytes_of(c.dtype, q_count(c))), Bytes(bytes_of(c.dtype, k_count(c))), Bytes(bytes_of(c.dtype, k_count(c))),
-            Bytes(bytes_of(c.dtype, q_count(c))), Bytes(bytes_of(lse_type(c), rows(c)))};
+  Tensors t{Bytes(bytes_of(c.dtype, q_count(c))), Bytes(bytes_of(c.dtype, k_count(c))),
+            Bytes(bytes_of(c.dtype, k_count(c))), Bytes(bytes_of(c.dtype, q_count(c))),
+            Bytes(bytes_of(lse_type(c), rows(c)))};
   fill(t.q.data(), c.dtype, q_count(c), c.seed, 0, c.magnitude);
   fill(t.k.data(), c.dtype, k_count(c), c.seed, 1, c.magnitude);
   fill(t.v.data(), c.dtype, k_count(c), c.seed, 2, c.magnitude);
@@ -68,10 +77,11 @@ Report run(const Case& c, Tensors& t, AttentionOptions o) {
       p[i] = device.back()->data();
     }
   const Tensor lse = contiguous(p[4], lse_type(c), {c.batch, c.heads, c.q_len});
-  const Report r = attention(contiguous(p[0], c.dtype, {c.batch, c.heads, c.q_len, c.head_dim}),
-                             contiguous(p[1], c.dtype, {c.batch, c.kv_heads(), c.k_len, c.head_dim}),
-                             contiguous(p[2], c.dtype, {c.batch, c.kv_heads(), c.k_len, c.head_dim}),
-                             contiguous(p[3], c.dtype, {c.batch, c.heads, c.q_len, c.head_dim}), &lse, o);
+  const Report r = attention(
+      contiguous(p[0], c.dtype, {c.batch, c.heads, c.q_len, c.head_dim}),
+      contiguous(p[1], c.dtype, {c.batch, c.kv_heads(), c.k_len, c.head_dim}),
+      contiguous(p[2], c.dtype, {c.batch, c.kv_heads(), c.k_len, c.head_dim}),
+      contiguous(p[3], c.dtype, {c.batch, c.heads, c.q_len, c.head_dim}), &lse, o);
   if (o.target == Target::cuda) {
     device[3]->download(t.o.data());
     device[4]->download(t.lse.data());
@@ -107,24 +117,31 @@ Verdict compare_with_reference(const Case& c, const Tensors& t, double loosen) {
     };
     return {equal(t.o, expected.o), equal(t.lse, expected.lse)};
   }
-  const auto q = widen_all(c.dtype, t.q.data(), q_count(c)), k = widen_all(c.dtype, t.k.data(), k_count(c)),
+  const auto q = widen_all(c.dtype, t.q.data(), q_count(c)),
+             k = widen_all(c.dtype, t.k.data(), k_count(c)),
              v = widen_all(c.dtype, t.v.data(), k_count(c));
   const Result expected = attention_f64(p, q, k, v);
   auto tolerance = forward_tolerance(p, c.dtype, q, k, v, expected);
   for (double& x : tolerance) x *= loosen;
   return {compare(widen_all(c.dtype, t.o.data(), q_count(c)), expected.o, tolerance),
-          compare(widen_all(Dtype::f32, t.lse.data(), rows(c)), expected.lse, lse_tolerance(p, q, k, expected) * loosen)};
+          compare(widen_all(Dtype::f32, t.lse.data(), rows(c)), expected.lse,
+                  lse_tolerance(p, q, k, expected) * loosen)};
 }
 
 std::string Verdict::text() const {
   const auto one = [](const char* what, const Comparison& c) {
-    return std::string(what) + (c.pass ? " ok" : " WRONG") + ": max error " + std::to_string(c.max_abs) + ", tolerance " +
-           std::to_string(c.tolerance) + ", at " + std::to_string(c.worst_index) + "; ";
+    return std::string(what) + (c.pass ? " ok" : " WRONG") + ": max error " +
+           std::to_string(c.max_abs) + ", tolerance " + std::to_string(c.tolerance) + ", at " +
+           std::to_string(c.worst_index) + "; ";
   };
   return one("O", o) + one("LSE", lse);
 }
 
-std::string hash_o(const Case& c, const Tensors& t) { return hash_hex(hash_elements(c.dtype, t.o.data(), q_count(c))); }
-std::string hash_lse(const Case& c, const Tensors& t) { return hash_hex(hash_elements(lse_type(c), t.lse.data(), rows(c))); }
+std::string hash_o(const Case& c, const Tensors& t) {
+  return hash_hex(hash_elements(c.dtype, t.o.data(), q_count(c)));
+}
+std::string hash_lse(const Case& c, const Tensors& t) {
+  return hash_hex(hash_elements(lse_type(c), t.lse.data(), rows(c)));
+}
 
 }  // namespace tessera::testing

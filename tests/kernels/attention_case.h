@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One attention problem with deterministic inputs, run through the public interface on either target and
-// compared with the float64 reference (the field: with the naive formula, by ==).
+// One attention problem with deterministic inputs, run through the public interface on either
+// target and compared with the float64 reference (the field: with the naive formula, by ==).
 #pragma once
 #include <ostream>
 #include <string>
@@ -14,14 +14,16 @@ namespace tessera::testing {
 struct Case {
   std::string arch = "sm_89", card, config, exp2 = "soft", isa;
   Dtype dtype = Dtype::f16;
-  i64 batch = 1, heads = 1, heads_kv = 0, q_len = 16, k_len = 16, head_dim = 64;  // heads_kv 0: heads
+  i64 batch = 1, heads = 1, heads_kv = 0, q_len = 16, k_len = 16,
+      head_dim = 64;  // heads_kv 0: heads
   Causal causal = Causal::none;
   std::optional<double> scale;
   double magnitude = 1;  // standard deviation of the inputs
   u64 seed = 1;
 
   i64 kv_heads() const { return heads_kv ? heads_kv : heads; }
-  std::string name() const;  // as a golden file and a test's parameter call it: letters, digits and _
+  std::string name()
+      const;  // as a golden file and a test's parameter call it: letters, digits and _
 };
 std::ostream& operator<<(std::ostream& os, const Case& c);
 
@@ -58,8 +60,8 @@ struct Verdict {
 };
 // loosen: factor on both tolerances (hardware exp2: see exp2_bound).
 Verdict compare_with_reference(const Case& c, const Tensors& t, double loosen = 1);
-// ex2.approx is within 2 ulp of the rounded value where soft exp2 is within 1: weights move by 2^-22, which
-// the tolerance's 4 * 2^-24 * (... + 4) allows for within this factor.
+// ex2.approx is within 2 ulp of the rounded value where soft exp2 is within 1: weights move by
+// 2^-22, which the tolerance's 4 * 2^-24 * (... + 4) allows for within this factor.
 constexpr double kHardwareExp2 = 2;
 
 std::string hash_o(const Case& c, const Tensors& t);

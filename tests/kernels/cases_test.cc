@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults that real attention kernels had, as tests of every attention kernel that exists. The ids are those
-// of docs/cases.md, which names the public reports.
+// Faults that real attention kernels had, as tests of every attention kernel that exists. The ids
+// are those of docs/cases.md, which names the public reports.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -25,8 +25,15 @@ struct Small {
   std::vector<double> q, k, v, o, lse;
 
   Small(Dtype d, i64 q_len, i64 k_len, i64 head_dim, i64 batch = 1, i64 heads = 1)
-      : dtype(d), batch(batch), heads(heads), q_len(q_len), k_len(k_len), head_dim(head_dim),
-        q(std::size_t(batch * heads * q_len * head_dim)), k(std::size_t(batch * heads * k_len * head_dim)), v(k.size()) {}
+      : dtype(d),
+        batch(batch),
+        heads(heads),
+        q_len(q_len),
+        k_len(k_len),
+        head_dim(head_dim),
+        q(std::size_t(batch * heads * q_len * head_dim)),
+        k(std::size_t(batch * heads * k_len * head_dim)),
+        v(k.size()) {}
 
   static Bytes pack(Dtype d, const std::vector<double>& x) {
     Bytes b(x.size() * std::size_t(element_size(d)));
@@ -41,18 +48,22 @@ struct Small {
     return b;
   }
   void run() {
-    Bytes bq = pack(dtype, q), bk = pack(dtype, k), bv = pack(dtype, v), bo(bq.size()), bl(std::size_t(batch * heads * q_len) * 4);
+    Bytes bq = pack(dtype, q), bk = pack(dtype, k), bv = pack(dtype, v), bo(bq.size()),
+          bl(std::size_t(batch * heads * q_len) * 4);
     const Tensor l = contiguous(bl.data(), Dtype::f32, {batch, heads, q_len});
     options.checks = true;
     const Report r = attention(contiguous(bq.data(), dtype, {batch, heads, q_len, head_dim}),
                                contiguous(bk.data(), dtype, {batch, heads, k_len, head_dim}),
                                contiguous(bv.data(), dtype, {batch, heads, k_len, head_dim}),
-                               contiguous(bo.data(), dtype, {batch, heads, q_len, head_dim}), &l, options);
+                               contiguous(bo.data(), dtype, {batch, heads, q_len, head_dim}), &l,
+                               options);
     for (const Finding& f : r.findings) ADD_FAILURE() << f.check << ": " << f.message;
     o = widen_all(dtype, bo.data(), i64(q.size()));
     lse = widen_all(Dtype::f32, bl.data(), batch * heads * q_len);
   }
-  double& at(std::vector<double>& x, i64 row, i64 col) { return x[std::size_t(row * head_dim + col)]; }
+  double& at(std::vector<double>& x, i64 row, i64 col) {
+    return x[std::size_t(row * head_dim + col)];
+  }
 };
 
 class Cases : public ::testing::TestWithParam<Dtype> {};
@@ -70,7 +81,9 @@ TEST_P(Cases, B06_CausalWithUnequalLengths) {  // the mask can be read off O
       p.run();
       for (i64 i = 0; i < s[0]; i++) {
         const i64 last = std::min(s[1] - 1, causal == Causal::top_left ? i : i + s[1] - s[0]);
-        for (i64 j = 0; j < s[1]; j++) EXPECT_NEAR(p.at(p.o, i, j), j <= last ? 1.0 / double(last + 1) : 0, 4e-3 / double(last + 1));
+        for (i64 j = 0; j < s[1]; j++)
+          EXPECT_NEAR(p.at(p.o, i, j), j <= last ? 1.0 / double(last + 1) : 0,
+                      4e-3 / double(last + 1));
         EXPECT_NEAR(p.lse[std::size_t(i)], std::log(double(last + 1)), 1e-6);
       }
     }
@@ -88,7 +101,8 @@ TEST_P(Cases, B12_VeryNegativeScores) {
     Small p(GetParam() == Dtype::f16 ? Dtype::bf16 : GetParam(), 1, 64, 64);
     for (double& x : p.q) x = 1;
     for (i64 j = 0; j < 64; j++)
-      for (i64 d = 0; d < 64; d++) p.at(p.k, j, d) = j == 0 && !all ? -900 : -1000, p.at(p.v, j, d) = double(j);
+      for (i64 d = 0; d < 64; d++)
+        p.at(p.k, j, d) = j == 0 && !all ? -900 : -1000, p.at(p.v, j, d) = double(j);
     p.run();
     for (i64 d = 0; d < 64; d++) EXPECT_NEAR(p.at(p.o, 0, d), all ? 31.5 : 0, all ? 0.13 : 0);
     EXPECT_NEAR(p.lse[0], all ? -8000 + std::log(64.0) : -7200, 1e-3);
@@ -113,7 +127,8 @@ TEST(Cases, B15_Fp16DoesNotOverflowInside) {
   Small c(Dtype::f16, 1, 21 * 16, 16);  // scores fall by 30 a tile, then rise
   c.options.scale = 1;
   c.at(c.q, 0, 0) = 1;
-  for (i64 j = 0; j < 21 * 16; j++) c.at(c.k, j, 0) = j < 320 ? -30.0 * double(j / 16) : 60.0, c.at(c.v, j, 0) = j < 320 ? 1 : 2;
+  for (i64 j = 0; j < 21 * 16; j++)
+    c.at(c.k, j, 0) = j < 320 ? -30.0 * double(j / 16) : 60.0, c.at(c.v, j, 0) = j < 320 ? 1 : 2;
   c.run();
   EXPECT_NEAR(c.o[0], 2, 1e-3);
 }
@@ -175,7 +190,8 @@ struct Layout {
   i64 offset = 0;            // of the first element
 };
 
-// The elements of a contiguous tensor, laid out otherwise inside memory that is filled with `around`.
+// The elements of a contiguous tensor, laid out otherwise inside memory that is filled with
+// `around`.
 struct Placed {
   Bytes memory;
   Tensor tensor;
@@ -184,7 +200,9 @@ Placed place(const Bytes& from, Dtype d, std::array<i64, 4> shape, const Layout&
   const i64 es = element_size(d);
   Tensor t{nullptr, d, 4, shape, {}};
   i64 step = shape[3] + l.row_gap;
-  for (int n = 2; n >= 0; n--) t.stride[std::size_t(l.order[std::size_t(n)])] = step, step *= std::max<i64>(1, shape[std::size_t(l.order[std::size_t(n)])]);
+  for (int n = 2; n >= 0; n--)
+    t.stride[std::size_t(l.order[std::size_t(n)])] = step,
+    step *= std::max<i64>(1, shape[std::size_t(l.order[std::size_t(n)])]);
   t.stride[3] = 1;
   Bytes m(std::size_t((step + l.offset + 64) * es));
   for (std::size_t i = 0; i + 4 <= m.size(); i += 4) std::memcpy(m.data() + i, &around, 4);
@@ -193,28 +211,33 @@ Placed place(const Bytes& from, Dtype d, std::array<i64, 4> shape, const Layout&
   for (i64 b = 0; b < shape[0]; b++)
     for (i64 h = 0; h < shape[1]; h++)
       for (i64 r = 0; r < shape[2]; r++, i += shape[3])
-        std::memcpy(static_cast<char*>(t.data) + (b * t.stride[0] + h * t.stride[1] + r * t.stride[2]) * es, from.data() + i * es,
-                    std::size_t(shape[3] * es));
+        std::memcpy(
+            static_cast<char*>(t.data) + (b * t.stride[0] + h * t.stride[1] + r * t.stride[2]) * es,
+            from.data() + i * es, std::size_t(shape[3] * es));
   return {std::move(m), t};
 }
 
 const Layout kLayouts[] = {
-    {"bhnd", {0, 1, 2, 3}, 0, 0},     {"bnhd", {0, 2, 1, 3}, 0, 0},    {"nbhd", {2, 0, 1, 3}, 0, 0},
-    {"row_gap", {0, 1, 2, 3}, 8, 0},  {"odd_gap", {0, 1, 2, 3}, 3, 0}, {"odd_base", {0, 2, 1, 3}, 0, 1},
+    {"bhnd", {0, 1, 2, 3}, 0, 0},     {"bnhd", {0, 2, 1, 3}, 0, 0},
+    {"nbhd", {2, 0, 1, 3}, 0, 0},     {"row_gap", {0, 1, 2, 3}, 8, 0},
+    {"odd_gap", {0, 1, 2, 3}, 3, 0},  {"odd_base", {0, 2, 1, 3}, 0, 1},
     {"packed", {0, 2, 1, 3}, 64, 64},
 };
 
 TEST_P(Cases, B20_B27_AnyStridesAndAnythingBetweenRows) {
   for (const i64 head_dim : {64, 37}) {
     Case c;
-    c.dtype = GetParam(), c.batch = 2, c.heads = 3, c.q_len = 5, c.k_len = 13, c.head_dim = head_dim;
+    c.dtype = GetParam(), c.batch = 2, c.heads = 3, c.q_len = 5, c.k_len = 13,
+    c.head_dim = head_dim;
     Tensors t = make_inputs(c);
     run(c, t);
     for (const Layout& l : kLayouts)
-      for (const u32 around : {0x7fff7fffu, 0x7c007c00u, 0x7f807f80u, 0x70e270e2u}) {  // NaN, inf, about 1e4
+      for (const u32 around :
+           {0x7fff7fffu, 0x7c007c00u, 0x7f807f80u, 0x70e270e2u}) {  // NaN, inf, about 1e4
         SCOPED_TRACE(std::string(l.name) + " " + std::to_string(around));
         const std::array<i64, 4> qs{2, 3, 5, head_dim}, ks{2, 3, 13, head_dim};
-        Placed q = place(t.q, c.dtype, qs, l, around), k = place(t.k, c.dtype, ks, l, around), v = place(t.v, c.dtype, ks, l, around);
+        Placed q = place(t.q, c.dtype, qs, l, around), k = place(t.k, c.dtype, ks, l, around),
+               v = place(t.v, c.dtype, ks, l, around);
         Placed o = place(t.q, c.dtype, qs, l, around);
         const Bytes before(0);
         std::vector<char> pattern(o.memory.data(), o.memory.data() + o.memory.size());
@@ -230,11 +253,16 @@ TEST_P(Cases, B20_B27_AnyStridesAndAnythingBetweenRows) {
         for (i64 b = 0; b < 2; b++)
           for (i64 h = 0; h < 3; h++)
             for (i64 n = 0; n < 5; n++, i += head_dim) {
-              const i64 at = (b * o.tensor.stride[0] + h * o.tensor.stride[1] + n * o.tensor.stride[2]) * es + l.offset * es;
-              EXPECT_EQ(std::memcmp(o.memory.data() + at, t.o.data() + i * es, std::size_t(head_dim * es)), 0);
+              const i64 at =
+                  (b * o.tensor.stride[0] + h * o.tensor.stride[1] + n * o.tensor.stride[2]) * es +
+                  l.offset * es;
+              EXPECT_EQ(std::memcmp(o.memory.data() + at, t.o.data() + i * es,
+                                    std::size_t(head_dim * es)),
+                        0);
               std::memcpy(o.memory.data() + at, pattern.data() + at, std::size_t(head_dim * es));
             }
-        EXPECT_EQ(std::memcmp(o.memory.data(), pattern.data(), pattern.size()), 0) << "memory around O changed";
+        EXPECT_EQ(std::memcmp(o.memory.data(), pattern.data(), pattern.size()), 0)
+            << "memory around O changed";
         EXPECT_EQ(std::memcmp(lse.data(), t.lse.data(), lse.size()), 0);
       }
   }
@@ -247,7 +275,8 @@ TEST_P(Cases, B27_BroadcastKeysAndValues) {  // stride 0 over the batch
   Case both = c;
   both.batch = 2;
   Tensors t = make_inputs(both);
-  Tensor k = contiguous(one.k.data(), c.dtype, {2, 3, 9, 64}), v = contiguous(one.v.data(), c.dtype, {2, 3, 9, 64});
+  Tensor k = contiguous(one.k.data(), c.dtype, {2, 3, 9, 64}),
+         v = contiguous(one.v.data(), c.dtype, {2, 3, 9, 64});
   k.stride[0] = v.stride[0] = 0;
   const Tensor o = contiguous(t.o.data(), c.dtype, {2, 3, 5, 64});
   attention(contiguous(t.q.data(), c.dtype, {2, 3, 5, 64}), k, v, o, nullptr, {});
@@ -255,13 +284,15 @@ TEST_P(Cases, B27_BroadcastKeysAndValues) {  // stride 0 over the batch
   for (int b = 0; b < 2; b++) {  // each batch entry alone
     Bytes alone(half);
     const Tensor q1 = contiguous(t.q.data() + std::size_t(b) * half, c.dtype, {1, 3, 5, 64});
-    Tensor k1 = contiguous(one.k.data(), c.dtype, {1, 3, 9, 64}), v1 = contiguous(one.v.data(), c.dtype, {1, 3, 9, 64});
+    Tensor k1 = contiguous(one.k.data(), c.dtype, {1, 3, 9, 64}),
+           v1 = contiguous(one.v.data(), c.dtype, {1, 3, 9, 64});
     attention(q1, k1, v1, contiguous(alone.data(), c.dtype, {1, 3, 5, 64}), nullptr, {});
     EXPECT_EQ(std::memcmp(alone.data(), t.o.data() + std::size_t(b) * half, half), 0);
   }
 }
 
-TEST(Cases, B25_OffsetsPast32Bits) {  // batch stride 2^30 elements, address space that is never touched
+TEST(Cases,
+     B25_OffsetsPast32Bits) {  // batch stride 2^30 elements, address space that is never touched
   Case c;
   c.batch = 5, c.q_len = c.k_len = 3;
   Tensors t = make_inputs(c);
@@ -270,16 +301,23 @@ TEST(Cases, B25_OffsetsPast32Bits) {  // batch stride 2^30 elements, address spa
   const std::size_t bytes = std::size_t(4 * stride + 3 * 64) * 2;
   void* m[4];
   for (void*& p : m) {
-    p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+             -1, 0);
     ASSERT_NE(p, MAP_FAILED);
   }
   const char* source[3] = {t.q.data(), t.k.data(), t.v.data()};
   for (int i = 0; i < 3; i++)
-    for (i64 b = 0; b < 5; b++) std::memcpy(static_cast<char*>(m[i]) + b * stride * 2, source[i] + b * 3 * 64 * 2, 3 * 64 * 2);
+    for (i64 b = 0; b < 5; b++)
+      std::memcpy(static_cast<char*>(m[i]) + b * stride * 2, source[i] + b * 3 * 64 * 2,
+                  3 * 64 * 2);
   Tensor x[4];
-  for (int i = 0; i < 4; i++) x[i] = contiguous(m[i], Dtype::f16, {5, 1, 3, 64}), x[i].stride[0] = stride;
+  for (int i = 0; i < 4; i++)
+    x[i] = contiguous(m[i], Dtype::f16, {5, 1, 3, 64}), x[i].stride[0] = stride;
   attention(x[0], x[1], x[2], x[3], nullptr, {});
-  for (i64 b = 0; b < 5; b++) EXPECT_EQ(std::memcmp(static_cast<char*>(m[3]) + b * stride * 2, t.o.data() + b * 3 * 64 * 2, 3 * 64 * 2), 0);
+  for (i64 b = 0; b < 5; b++)
+    EXPECT_EQ(std::memcmp(static_cast<char*>(m[3]) + b * stride * 2, t.o.data() + b * 3 * 64 * 2,
+                          3 * 64 * 2),
+              0);
   for (void* p : m) munmap(p, bytes);
 }
 

@@ -56,8 +56,10 @@ TEST_P(FlashStep1, LengthsAroundTheTile) {
     for (const i64 k_len : lengths)
       for (const Causal causal : {Causal::none, Causal::top_left, Causal::bottom_right}) {
         Case c = start();
-        c.batch = 2, c.heads = 2, c.q_len = q_len, c.k_len = k_len, c.head_dim = 32, c.causal = causal;
-        if (causal == Causal::bottom_right && q_len > k_len && c.dtype != Dtype::field) continue;  // refused: see api_test
+        c.batch = 2, c.heads = 2, c.q_len = q_len, c.k_len = k_len, c.head_dim = 32,
+        c.causal = causal;
+        if (causal == Causal::bottom_right && q_len > k_len && c.dtype != Dtype::field)
+          continue;  // refused: see api_test
         expect_right(c);
       }
 }
@@ -71,7 +73,8 @@ TEST_P(FlashStep1, EveryHeadDim) {
 }
 
 TEST_P(FlashStep1, TutorialShapes) {
-  const i64 shapes[][4] = {{4, 128, 128, 64}, {2, 100, 100, 64}, {1, 37, 53, 32}, {1, 200, 96, 128}};
+  const i64 shapes[][4] = {
+      {4, 128, 128, 64}, {2, 100, 100, 64}, {1, 37, 53, 32}, {1, 200, 96, 128}};
   for (const auto& s : shapes)
     for (const Causal causal : {Causal::none, Causal::top_left}) {
       Case c = start();
@@ -125,7 +128,8 @@ TEST_P(FlashStep1, NoWorseThanTwicePlainAttention) {
   run(c, t);
   const Problem p = problem(c);
   const i64 nq = c.heads * c.q_len * c.head_dim, nk = c.heads * c.k_len * c.head_dim;
-  const auto q = widen_all(c.dtype, t.q.data(), nq), k = widen_all(c.dtype, t.k.data(), nk), v = widen_all(c.dtype, t.v.data(), nk);
+  const auto q = widen_all(c.dtype, t.q.data(), nq), k = widen_all(c.dtype, t.k.data(), nk),
+             v = widen_all(c.dtype, t.v.data(), nk);
   const auto expected = attention_f64(p, q, k, v).o, plain = plain_attention(p, c.dtype, q, k, v).o;
   const auto ours = widen_all(c.dtype, t.o.data(), nq);
   double worst = 0, worst_plain = 0;
@@ -137,7 +141,8 @@ TEST_P(FlashStep1, NoWorseThanTwicePlainAttention) {
   EXPECT_LE(worst, 2 * worst_plain);
 }
 
-// Weights of exp(-14.2), which fp16 holds as subnormals: the tolerance must know their rounding, and no more.
+// Weights of exp(-14.2), which fp16 holds as subnormals: the tolerance must know their rounding,
+// and no more.
 TEST(FlashStep1Fp16, SubnormalWeights) {
   Case c;
   c.q_len = 1, c.k_len = 1024, c.head_dim = 16, c.scale = 1;
@@ -148,7 +153,9 @@ TEST(FlashStep1Fp16, SubnormalWeights) {
   };
   for (i64 d = 0; d < 16; d++) put(t.q, d, d == 0 ? 1.0f : 0.0f);
   for (i64 j = 0; j < 1024; j++)
-    for (i64 d = 0; d < 16; d++) put(t.k, j * 16 + d, d == 0 && j > 0 ? -14.2f : 0.0f), put(t.v, j * 16 + d, j > 0 ? 1.0f : 0.0f);
+    for (i64 d = 0; d < 16; d++)
+      put(t.k, j * 16 + d, d == 0 && j > 0 ? -14.2f : 0.0f),
+          put(t.v, j * 16 + d, j > 0 ? 1.0f : 0.0f);
   run(c, t);
   const Verdict v = compare_with_reference(c, t);
   EXPECT_TRUE(v.pass()) << v.text();
@@ -160,11 +167,13 @@ TEST_P(FlashStep1, CountersHaveTheirClosedForm) {
   for (const i64 q_len : {1, 16, 100})
     for (const i64 k_len : {1, 16, 53, 100}) {
       Case c = start();
-      c.batch = 2, c.heads = 3, c.q_len = q_len, c.k_len = k_len, c.head_dim = 40, c.causal = Causal::top_left;
+      c.batch = 2, c.heads = 3, c.q_len = q_len, c.k_len = k_len, c.head_dim = 40,
+      c.causal = Causal::top_left;
       SCOPED_TRACE(c.name());
       Tensors t = make_inputs(c);
       const Counters n = run(c, t).counters;
-      const u64 blocks = u64(c.batch * c.heads * ((q_len + 15) / 16)), tiles = blocks * u64((k_len + 15) / 16);
+      const u64 blocks = u64(c.batch * c.heads * ((q_len + 15) / 16)),
+                tiles = blocks * u64((k_len + 15) / 16);
       const u64 bucket = 64;
       EXPECT_EQ(n.blocks, blocks);
       EXPECT_EQ(n.tiles_masked, tiles);
@@ -172,27 +181,32 @@ TEST_P(FlashStep1, CountersHaveTheirClosedForm) {
       EXPECT_EQ(n.barriers, 2 * tiles);
       EXPECT_EQ(n.shared_wavefronts, n.shared_wavefronts_ideal);
       const bool tensor_cores = c.dtype == Dtype::f16 || c.dtype == Dtype::bf16;
-      const u64 k16 = tiles * (2 * (bucket / 16) + bucket / 8);  // S: 2 column tiles a k step; P V: one k step
+      const u64 k16 = tiles * (2 * (bucket / 16) +
+                               bucket / 8);  // S: 2 column tiles a k step; P V: one k step
       EXPECT_EQ(n.mma, tensor_cores ? (c.arch == "sm_75" ? 2 * k16 : k16) : 0u);
       EXPECT_EQ(n.fma, tensor_cores ? 0u : tiles * 2 * 16 * 16 * bucket);
       if (c.dtype != Dtype::field) {
-        EXPECT_EQ(n.exp2, tiles * (16 * 16 + 2 * 32));  // weights; rescale, once for each of a row's 4 lanes
+        EXPECT_EQ(n.exp2, tiles * (16 * 16 +
+                                   2 * 32));  // weights; rescale, once for each of a row's 4 lanes
       }
       const u64 es = u64(element_size(c.dtype)), d = u64(c.head_dim);
-      EXPECT_EQ(n.global_load_bytes, u64(c.batch * c.heads) * d * es * (u64(q_len) + 2 * u64(k_len) * u64((q_len + 15) / 16)));
+      EXPECT_EQ(n.global_load_bytes, u64(c.batch * c.heads) * d * es *
+                                         (u64(q_len) + 2 * u64(k_len) * u64((q_len + 15) / 16)));
       EXPECT_EQ(n.global_store_bytes, u64(c.batch * c.heads * q_len) * (d * es + 4));
     }
 }
 
 TEST(FlashStep1Field, TenRaggedShapesEqualTheNaiveFormula) {
-  const i64 shapes[][6] = {{1, 1, 1, 1, 1, 1},     {1, 2, 1, 15, 17, 5},    {2, 2, 2, 16, 16, 32},  {1, 4, 2, 33, 31, 40},
-                           {1, 1, 1, 37, 53, 32},  {1, 3, 3, 100, 100, 64}, {2, 1, 1, 47, 129, 96}, {1, 2, 1, 65, 64, 100},
-                           {1, 1, 1, 200, 96, 128}, {3, 2, 2, 18, 5, 64}};
+  const i64 shapes[][6] = {{1, 1, 1, 1, 1, 1},     {1, 2, 1, 15, 17, 5},   {2, 2, 2, 16, 16, 32},
+                           {1, 4, 2, 33, 31, 40},  {1, 1, 1, 37, 53, 32},  {1, 3, 3, 100, 100, 64},
+                           {2, 1, 1, 47, 129, 96}, {1, 2, 1, 65, 64, 100}, {1, 1, 1, 200, 96, 128},
+                           {3, 2, 2, 18, 5, 64}};
   for (const auto& s : shapes)
     for (const Causal causal : {Causal::none, Causal::top_left, Causal::bottom_right}) {
       Case c;
       c.dtype = Dtype::field, c.causal = causal;
-      c.batch = s[0], c.heads = s[1], c.heads_kv = s[2], c.q_len = s[3], c.k_len = s[4], c.head_dim = s[5];
+      c.batch = s[0], c.heads = s[1], c.heads_kv = s[2], c.q_len = s[3], c.k_len = s[4],
+      c.head_dim = s[5];
       Tensors t = make_inputs(c);
       run(c, t);
       EXPECT_TRUE(compare_with_reference(c, t).pass()) << c;
@@ -223,7 +237,8 @@ TEST(FamousBugs, ADroppedCastPassesInFp32AndFailsIn16Bits) {
   EXPECT_TRUE(with_config("16x16-dropped-cast", Dtype::f32, 4, 128).pass());
   EXPECT_FALSE(with_config("16x16-dropped-cast", Dtype::f16, 4, 128).o.pass);
   EXPECT_FALSE(with_config("16x16-dropped-cast", Dtype::bf16, 4, 128).o.pass);
-  EXPECT_TRUE(with_config("16x16-dropped-cast", Dtype::f16, 4, 128).lse.pass);  // l is summed before the cast
+  EXPECT_TRUE(with_config("16x16-dropped-cast", Dtype::f16, 4, 128)
+                  .lse.pass);  // l is summed before the cast
 }
 
 // Its documented limit: with true scores below -1e6 the mask wins over them.

@@ -27,7 +27,8 @@ std::vector<Case> cases() {
   for (const char* arch : {"sm_75", "sm_89", "sm_90"})
     for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field}) {
       Case c;
-      c.arch = arch, c.dtype = d, c.batch = 2, c.heads = 2, c.heads_kv = 1, c.q_len = 37, c.k_len = 53, c.causal = Causal::top_left;
+      c.arch = arch, c.dtype = d, c.batch = 2, c.heads = 2, c.heads_kv = 1, c.q_len = 37,
+      c.k_len = 53, c.causal = Causal::top_left;
       c.magnitude = 2;
       const bool built = d == Dtype::field ? c.arch == "sm_89" : supports(parse_arch(arch), d);
       if (built) all.push_back(c);
@@ -48,9 +49,11 @@ TEST(SameBits, IsaLevelsThreadsAndOrders) {
       for (const std::string& isa : levels)
         for (const int threads : {1, 4})
           for (const u64 seed : {0, 1, 2, 3, 4}) {
-            if (isa == "v2" && numerics == Numerics::fma && (threads > 1 || seed > 1)) continue;  // a library call per fma
+            if (isa == "v2" && numerics == Numerics::fma && (threads > 1 || seed > 1))
+              continue;  // a library call per fma
             o.isa = isa, o.threads = threads, o.order_seed = seed;
-            EXPECT_EQ(bits(c, o), first) << c << " " << isa << " " << threads << " threads, order " << seed;
+            EXPECT_EQ(bits(c, o), first)
+                << c << " " << isa << " " << threads << " threads, order " << seed;
           }
     }
 }

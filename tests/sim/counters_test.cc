@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters against models that go through every byte, and the promise that they depend on nothing but
-// the kernel and its arguments.
+// Counters against models that go through every byte, and the promise that they depend on nothing
+// but the kernel and its arguments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,14 +20,15 @@
 namespace tessera::sim {
 namespace {
 
-// ---- shared memory: 32 banks of 4 bytes. 4-byte accesses are served 32 lanes at a time, 8-byte 16,
-// 16-byte 8; a wavefront serves one word a bank, to any number of lanes.
+// ---- shared memory: 32 banks of 4 bytes. 4-byte accesses are served 32 lanes at a time, 8-byte
+// 16, 16-byte 8; a wavefront serves one word a bank, to any number of lanes.
 int wavefronts_of(const std::vector<u32>& address, int bytes) {
   int total = 0;
   for (std::size_t first = 0; first < 32; first += std::size_t(128 / bytes)) {
     std::vector<std::set<u32>> bank(32);
     for (std::size_t lane = first; lane < first + std::size_t(128 / bytes); lane++)
-      for (u32 b = 0; b < u32(bytes); b++) bank[(address[lane] + b) / 4 % 32].insert((address[lane] + b) / 4);
+      for (u32 b = 0; b < u32(bytes); b++)
+        bank[(address[lane] + b) / 4 % 32].insert((address[lane] + b) / 4);
     std::size_t most = 0;
     for (const auto& words : bank) most = std::max(most, words.size());
     total += int(most);
@@ -69,7 +70,8 @@ TEST(Counters, WavefrontsOfSharedAccesses) {
       ASSERT_GE(c.shared_wavefronts - before, u64(bytes / 4));
     };
     for (int n = 0; n < 3000; n++) {
-      const auto a4 = draw_addresses(random, 4), a8 = draw_addresses(random, 8), a16 = draw_addresses(random, 16);
+      const auto a4 = draw_addresses(random, 4), a8 = draw_addresses(random, 8),
+                 a16 = draw_addresses(random, 16);
       Lanes<u32> one, two[2], four[4];
       const Chunk chunk = ld_shared_chunk(Lanes<u32>(0u));
       expect(a4, 4, [&](const Lanes<u32>& a) { ld_shared(one, a); });
@@ -79,7 +81,8 @@ TEST(Counters, WavefrontsOfSharedAccesses) {
       expect(a16, 16, [&](const Lanes<u32>& a) { ldmatrix_x4(four, a); });
       expect(a16, 16, [&](const Lanes<u32>& a) { ldmatrix_x4_trans(four, a); });
       expect(a16, 16, [&](const Lanes<u32>& a) { st_shared_chunk(a, chunk); });
-      expect(a16, 16, [&](const Lanes<u32>& a) { cp_async(a, Lanes<const char*>(nullptr), Lanes<i32>(0)); });
+      expect(a16, 16,
+             [&](const Lanes<u32>& a) { cp_async(a, Lanes<const char*>(nullptr), Lanes<i32>(0)); });
     }
   });
   EXPECT_EQ(outcome.error, "");
@@ -93,13 +96,14 @@ TEST(Counters, KnownConflicts) {
     return wavefronts_slow(a.data(), bytes);
   };
   EXPECT_EQ(count(4, [](int i) { return 4 * i; }), 1);
-  EXPECT_EQ(count(4, [](int) { return 64; }), 1);            // broadcast
-  EXPECT_EQ(count(4, [](int i) { return 8 * i; }), 2);       // every other word
-  EXPECT_EQ(count(4, [](int i) { return 128 * i; }), 32);    // a column of 32-word rows
-  EXPECT_EQ(count(4, [](int i) { return 132 * i; }), 1);     // padded by a word
+  EXPECT_EQ(count(4, [](int) { return 64; }), 1);          // broadcast
+  EXPECT_EQ(count(4, [](int i) { return 8 * i; }), 2);     // every other word
+  EXPECT_EQ(count(4, [](int i) { return 128 * i; }), 32);  // a column of 32-word rows
+  EXPECT_EQ(count(4, [](int i) { return 132 * i; }), 1);   // padded by a word
   EXPECT_EQ(count(8, [](int i) { return 8 * i; }), 2);
   EXPECT_EQ(count(16, [](int i) { return 16 * i; }), 4);
-  EXPECT_EQ(count(16, [](int i) { return 128 * i; }), 32);   // ldmatrix on rows of 64 halves, unswizzled
+  EXPECT_EQ(count(16, [](int i) { return 128 * i; }),
+            32);  // ldmatrix on rows of 64 halves, unswizzled
   EXPECT_EQ(count(16, [](int i) { return 128 * i + 16 * (i % 8); }), 4);
 }
 
@@ -131,7 +135,10 @@ TEST(Counters, SectorsOfGlobalAccesses) {
         std::vector<int> bytes(32);
         const u32 kind = random() % 4;
         for (u32 i = 0; i < 32; i++) {
-          const u32 place = kind == 0 ? random() % 60000 : kind == 1 ? i * u32(unit) : kind == 2 ? (31 - i) * u32(unit) : random() % 256;
+          const u32 place = kind == 0   ? random() % 60000
+                            : kind == 1 ? i * u32(unit)
+                            : kind == 2 ? (31 - i) * u32(unit)
+                                        : random() % 256;
           address[i] = u64(reinterpret_cast<std::uintptr_t>(base)) + place / u32(unit) * u32(unit);
           bytes[i] = random() % 5 == 0 ? 0 : unit == 16 ? 2 * int(1 + random() % 8) : unit;
         }
@@ -199,7 +206,8 @@ TEST(Counters, PeakOfSharedMemory) {
 bool equal(const Counters& a, const Counters& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
 
 TEST(Counters, DependOnTheKernelAlone) {
-  constexpr Config C{.arch = Arch::sm_89, .rows = 64, .cols = 64, .depth = 32, .warps = 4, .stages = 2};
+  constexpr Config C{
+      .arch = Arch::sm_89, .rows = 64, .cols = 64, .depth = 32, .warps = 4, .stages = 2};
   const Instance instance = make_instance<Matmul<f16, C>>("matmul");
   constexpr i32 m = 150, n = 200, k = 72;
   std::vector<f16> a(m * k), b(k * n), c(m * n);
@@ -209,11 +217,11 @@ TEST(Counters, DependOnTheKernelAlone) {
     for (u64 seed : {u64(0), u64(threads) * 11})
       for (bool checks : {false, true}) {
         const RunOptions run{.checks = checks,
-                      .threads = threads,
-                      .order_seed = seed,
-                      .tensors = {matrix("A", a.data(), m, k, k, Role::input),
-                                  matrix("B", b.data(), k, n, n, Role::input),
-                                  matrix("C", c.data(), m, n, n, Role::output)}};
+                             .threads = threads,
+                             .order_seed = seed,
+                             .tensors = {matrix("A", a.data(), m, k, k, Role::input),
+                                         matrix("B", b.data(), k, n, n, Role::input),
+                                         matrix("C", c.data(), m, n, n, Role::output)}};
         const Outcome o = launch(instance, launch_of(run, &args));
         EXPECT_TRUE(o.findings.empty());
         if (first.blocks == 0) first = o.counters;
@@ -225,7 +233,8 @@ TEST(Counters, DependOnTheKernelAlone) {
   EXPECT_EQ(first.barriers, blocks * steps);
   EXPECT_EQ(first.shared_wavefronts, first.shared_wavefronts_ideal);
   EXPECT_EQ(first.global_store_bytes, u64(m) * n * 2);
-  EXPECT_EQ(first.global_load_bytes, u64(m) * k * 2 * 4 + u64(k) * n * 2 * 3);  // A by 4 columns of blocks
+  EXPECT_EQ(first.global_load_bytes,
+            u64(m) * k * 2 * 4 + u64(k) * n * 2 * 3);  // A by 4 columns of blocks
   EXPECT_EQ(first.shared_bytes, 2u * 2 * 64 * 32 * 2);
 }
 

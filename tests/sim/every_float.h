@@ -24,7 +24,8 @@ Result for_patterns(u64 step, F f) {
     pool.emplace_back([&, t] {
       Result mine{};
       for (u64 g; (g = next.fetch_add(kPiece)) < groups;)
-        for (u64 i = g; i < std::min(groups, g + kPiece); i++) f(u32(i * 32 * step), u32(step), mine);
+        for (u64 i = g; i < std::min(groups, g + kPiece); i++)
+          f(u32(i * 32 * step), u32(step), mine);
       part[t] = mine;
     });
   for (std::thread& t : pool) t.join();

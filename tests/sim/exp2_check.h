@@ -12,8 +12,8 @@
 
 namespace tessera::sim {
 
-// 2^x rounded to the nearest float, below 2^-126 zero. In double where that decides the rounding, in
-// long double where double is too near the middle of two floats.
+// 2^x rounded to the nearest float, below 2^-126 zero. In double where that decides the rounding,
+// in long double where double is too near the middle of two floats.
 inline float exp2_oracle(float x) {
   const double y = std::fabs(x) < 0x1p-40f ? 1 + double(x) : std::exp2(double(x));
   const double slack = y * 0x1p-50;
@@ -42,14 +42,16 @@ inline void expect_correctly_rounded(u64 step) {
       if (std::isnan(x[i]))
         right = std::isnan(y[i]);
       else if (x[i] < -127 || x[i] >= 128)
-        right = y[i] == (x[i] < 0 ? 0.0f : std::numeric_limits<float>::infinity()) && !std::signbit(y[i]);
+        right = y[i] == (x[i] < 0 ? 0.0f : std::numeric_limits<float>::infinity()) &&
+                !std::signbit(y[i]);
       else
         right = std::bit_cast<u32>(y[i]) == std::bit_cast<u32>(exp2_oracle(x[i]));
       if (!right) e.wrong++, e.at = x[i];
     }
     e.inputs += 32;
   });
-  EXPECT_EQ(errors.wrong, 0u) << "of " << errors.inputs << ", the last at " << std::hexfloat << errors.at;
+  EXPECT_EQ(errors.wrong, 0u) << "of " << errors.inputs << ", the last at " << std::hexfloat
+                              << errors.at;
   EXPECT_GE(errors.inputs, (u64(1) << 32) / step);
 }
 

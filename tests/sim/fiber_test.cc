@@ -95,7 +95,9 @@ __attribute__((noinline)) int use_stack(Counter& c, int depth) {
 }
 TEST(Fiber, DeepStacks) {
   Counter c;
-  c.fiber.start([](void* p) { static_cast<Counter*>(p)->steps = use_stack(*static_cast<Counter*>(p), 50); }, &c);
+  c.fiber.start(
+      [](void* p) { static_cast<Counter*>(p)->steps = use_stack(*static_cast<Counter*>(p), 50); },
+      &c);
   int switches = 0;
   while (c.fiber.resume()) switches++;
   EXPECT_EQ(switches, 4);
@@ -106,7 +108,11 @@ TEST(FiberDeathTest, AnOverflowFaults) {
   EXPECT_DEATH(
       {
         Counter c;
-        c.fiber.start([](void* p) { static_cast<Counter*>(p)->steps = use_stack(*static_cast<Counter*>(p), 100); }, &c);
+        c.fiber.start(
+            [](void* p) {
+              static_cast<Counter*>(p)->steps = use_stack(*static_cast<Counter*>(p), 100);
+            },
+            &c);
         while (c.fiber.resume()) {
         }
       },

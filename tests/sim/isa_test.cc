@@ -40,8 +40,9 @@ TEST_P(IsaLevel, SaysWhatItIs) {
 }
 
 TEST_P(IsaLevel, SameBitsOfScalarFunctions) {
-  constexpr LaneFunction kAll[] = {LaneFunction::exp2_soft,  LaneFunction::exp2_hardware, LaneFunction::log2_soft,
-                                   LaneFunction::narrow_f16, LaneFunction::narrow_bf16,   LaneFunction::widen_f16};
+  constexpr LaneFunction kAll[] = {LaneFunction::exp2_soft,   LaneFunction::exp2_hardware,
+                                   LaneFunction::log2_soft,   LaneFunction::narrow_f16,
+                                   LaneFunction::narrow_bf16, LaneFunction::widen_f16};
   for (const LaneFunction f : kAll) {
     u64 differing = 0;
     u32 example = 0;
@@ -56,7 +57,9 @@ TEST_P(IsaLevel, SameBitsOfScalarFunctions) {
     for (u64 n = 0; n < 8192; n++) {
       compare([&](u32 i) { return u32((n * 32 + i) * 16381); });  // all exponents
       // Numbers as scores are: -150 to 150 and around 1.
-      compare([&](u32 i) { return 0x3c000000u + u32(mix(n, i) % 0x08000000u) + (i % 2 ? 0x80000000u : 0); });
+      compare([&](u32 i) {
+        return 0x3c000000u + u32(mix(n, i) % 0x08000000u) + (i % 2 ? 0x80000000u : 0);
+      });
     }
     if (f == LaneFunction::widen_f16)
       for (u32 n = 0; n < 2048; n++) compare([&](u32 i) { return n * 32 + i; });
@@ -100,7 +103,8 @@ TEST_P(IsaLevel, SameBitsOfTensorCores) {
             differing += std::memcmp(&c[i], &d[i], 4) != 0 && !(both_nan && mode == MmaMode::fma);
           }
         }
-        EXPECT_EQ(differing, 0u) << (is_bf16 ? "bf16" : "f16") << " k " << k << " mode " << int(mode) << " terms " << rule.terms;
+        EXPECT_EQ(differing, 0u) << (is_bf16 ? "bf16" : "f16") << " k " << k << " mode "
+                                 << int(mode) << " terms " << rule.terms;
       }
 }
 
@@ -108,7 +112,8 @@ TEST_P(IsaLevel, SameBitsOfTensorCores) {
 TEST_P(IsaLevel, ExportsItsEntryAndNothingElse) {
   Dl_info info;
   ASSERT_NE(dladdr(reinterpret_cast<const void*>(module->launch), &info), 0);
-  const std::string command = "nm -D --defined-only '" + std::string(info.dli_fname) + "' 2>/dev/null";
+  const std::string command = "nm -D --defined-only '" + std::string(info.dli_fname) +
+                              "' 2>/dev/null";
   FILE* const pipe = popen(command.c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   std::string text;
@@ -117,7 +122,8 @@ TEST_P(IsaLevel, ExportsItsEntryAndNothingElse) {
   if (pclose(pipe) != 0) GTEST_SKIP() << "nm is not there";
   std::vector<std::string> names;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) names.push_back(line.substr(line.rfind(' ') + 1));
+  for (std::string line; std::getline(lines, line);)
+    names.push_back(line.substr(line.rfind(' ') + 1));
   EXPECT_EQ(names, std::vector<std::string>{"tessera_sim_module"}) << text;
 }
 

@@ -31,7 +31,8 @@ struct BlockSum {
   static i64 grid(const Args& p) { return p.blocks; }
   static TESSERA_FN void run(const Args& p) {
     name_shared("partial", shared_base(), 256, 2, 32, 4);
-    const Lanes<i64> place = Lanes<i64>(lane_id() + Lanes<i32>(32 * warp_id() + 64 * i32(block_index())));
+    const Lanes<i64> place = Lanes<i64>(lane_id() +
+                                        Lanes<i32>(32 * warp_id() + 64 * i32(block_index())));
     Lanes<float> x = ld_global(p.x + place, Lanes<bool>(true), 0.0f);
     for (int d = 1; d < 32; d *= 2) x = x + shuffle_xor(x, d);
     st_shared(Lanes<u32>(lane_id() * 4 + Lanes<i32>(128 * warp_id())), x);
@@ -52,10 +53,10 @@ TEST(Launch, AKernelFromATable) {
   const SumArgs args{x.data(), y.data(), 9};
   for (int threads = 1; threads <= 8; threads++) {
     const RunOptions run{.checks = true,
-                  .threads = threads,
-                  .order_seed = u64(threads),
-                  .tensors = {vector("x", x.data(), i64(x.size()), Role::input),
-                              vector("y", y.data(), 9, Role::output)}};
+                         .threads = threads,
+                         .order_seed = u64(threads),
+                         .tensors = {vector("x", x.data(), i64(x.size()), Role::input),
+                                     vector("y", y.data(), 9, Role::output)}};
     const Outcome o = launch(instance, launch_of(run, &args));
     EXPECT_EQ(o.error, "");
     EXPECT_TRUE(o.findings.empty());
@@ -82,7 +83,8 @@ Outcome launch_with(const Card& card, int threads, int shared_bytes, i64 blocks)
   return launch(instance, launch_of({.card = card}, nullptr));
 }
 void expect_refused(const Outcome& o, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(o.error.find(part), std::string::npos) << o.error << " lacks " << part;
+  for (const std::string& part : parts)
+    EXPECT_NE(o.error.find(part), std::string::npos) << o.error << " lacks " << part;
   EXPECT_EQ(Nothing::runs, 0);
   EXPECT_EQ(o.counters.blocks, 0u);
 }
@@ -97,17 +99,20 @@ TEST_P(Limits, SharedMemory) {
   EXPECT_EQ(launch_with(card, 32, limit, 1).error, "");
   EXPECT_EQ(Nothing::runs, 1);
   expect_refused(launch_with(card, 32, limit + 1, 1),
-                 {"empty", std::string(card.name), "shared memory", std::to_string(limit + 1), "limit", std::to_string(limit)});
+                 {"empty", std::string(card.name), "shared memory", std::to_string(limit + 1),
+                  "limit", std::to_string(limit)});
 }
 TEST_P(Limits, Threads) {
   const Card& card = GetParam();
   EXPECT_EQ(launch_with(card, 1024, 0, 1).error, "");
   EXPECT_EQ(Nothing::runs, 32);
-  expect_refused(launch_with(card, 1056, 0, 1), {"empty", std::string(card.name), "1056 threads", "limit is 1024"});
+  expect_refused(launch_with(card, 1056, 0, 1),
+                 {"empty", std::string(card.name), "1056 threads", "limit is 1024"});
 }
 TEST_P(Limits, Grid) {
   const Card& card = GetParam();
-  expect_refused(launch_with(card, 32, 0, i64(1) << 31), {"empty", std::string(card.name), "2147483648 blocks", "limit is 2147483647"});
+  expect_refused(launch_with(card, 32, 0, i64(1) << 31),
+                 {"empty", std::string(card.name), "2147483648 blocks", "limit is 2147483647"});
   const Instance instance{"empty", 32, 0, nullptr, nullptr};
   EXPECT_EQ(broken_limit(instance, card, 2147483647), "");
 }
@@ -155,7 +160,8 @@ TEST(Launch, EveryBlockOnceOnEveryNumberOfThreads) {
   for (int threads = 1; threads <= 8; threads++)
     for (const i64 n : {1, 3, 8, 500}) {
       std::vector<std::atomic<int>> seen(static_cast<std::size_t>(n));
-      const Outcome o = run_kernel({.blocks = n, .threads = threads, .order_seed = u64(threads)}, [&] { seen[block_index()]++; });
+      const Outcome o = run_kernel({.blocks = n, .threads = threads, .order_seed = u64(threads)},
+                                   [&] { seen[block_index()]++; });
       for (const auto& s : seen) ASSERT_EQ(s, 1);
       EXPECT_EQ(o.counters.blocks, u64(n));
     }

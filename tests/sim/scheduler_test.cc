@@ -19,7 +19,8 @@ void expect_silent(const Outcome& o) {
 
 std::vector<int> start_order(int warps, u64 seed) {
   std::vector<int> order;
-  expect_silent(run_kernel({.warps = warps, .order_seed = seed}, [&] { order.push_back(warp_id()); }));
+  expect_silent(
+      run_kernel({.warps = warps, .order_seed = seed}, [&] { order.push_back(warp_id()); }));
   return order;
 }
 
@@ -47,7 +48,8 @@ TEST(Scheduler, SeedsPermuteTheWarps) {
 // Blocks of one launch have orders of their own.
 TEST(Scheduler, OrdersDifferFromBlockToBlock) {
   std::vector<std::vector<int>> order(40);
-  expect_silent(run_kernel({.warps = 4, .blocks = 40, .order_seed = 5}, [&] { order[block_index()].push_back(warp_id()); }));
+  expect_silent(run_kernel({.warps = 4, .blocks = 40, .order_seed = 5},
+                           [&] { order[block_index()].push_back(warp_id()); }));
   EXPECT_GT(std::set<std::vector<int>>(order.begin(), order.end()).size(), 10u);
 }
 
@@ -89,31 +91,33 @@ TEST(Scheduler, NamedBarriersHoldTheirOwnWarps) {
   }
 }
 
-// A producer warp and three consumers, as a warp-specialised kernel has them: slots are handed over by
-// a full and an empty barrier, at which they meet from different lines. The data passes, and the
+// A producer warp and three consumers, as a warp-specialised kernel has them: slots are handed over
+// by a full and an empty barrier, at which they meet from different lines. The data passes, and the
 // happens-before of named barriers covers it.
 TEST(Scheduler, ProducerAndConsumers) {
   for (u64 seed = 0; seed < 20; seed++) {
     u32 sum[4] = {};
-    const Outcome o = run_kernel({.warps = 4, .shared_bytes = 256, .checks = true, .order_seed = seed}, [&] {
-      name_shared("slots", 0, 256, 2, 32, 4);
-      const Lanes<u32> lane_address = Lanes<u32>(lane_id() * 4);
-      for (int step = 0; step < 10; step++) {
-        const int full = 1 + step % 2, empty = 3 + (step + 1) % 2;  // empty: the slot of the step before
-        const Lanes<u32> address = lane_address + Lanes<u32>(u32(128 * (step % 2)));
-        if (warp_id() == 0) {
-          st_shared(address, Lanes<u32>(u32(step + 1)));
-          barrier(full, 4);
-          if (step > 0) barrier(empty, 4);
-        } else {
-          barrier(full, 4);
-          if (step > 0) barrier(empty, 4);
-          Lanes<u32> x;
-          ld_shared(x, address);
-          sum[warp_id()] += x.v[7];
-        }
-      }
-    });
+    const Outcome o = run_kernel(
+        {.warps = 4, .shared_bytes = 256, .checks = true, .order_seed = seed}, [&] {
+          name_shared("slots", 0, 256, 2, 32, 4);
+          const Lanes<u32> lane_address = Lanes<u32>(lane_id() * 4);
+          for (int step = 0; step < 10; step++) {
+            const int full = 1 + step % 2,
+                      empty = 3 + (step + 1) % 2;  // empty: the slot of the step before
+            const Lanes<u32> address = lane_address + Lanes<u32>(u32(128 * (step % 2)));
+            if (warp_id() == 0) {
+              st_shared(address, Lanes<u32>(u32(step + 1)));
+              barrier(full, 4);
+              if (step > 0) barrier(empty, 4);
+            } else {
+              barrier(full, 4);
+              if (step > 0) barrier(empty, 4);
+              Lanes<u32> x;
+              ld_shared(x, address);
+              sum[warp_id()] += x.v[7];
+            }
+          }
+        });
     expect_silent(o);
     for (int w = 1; w < 4; w++) EXPECT_EQ(sum[w], 55u);
   }
@@ -126,11 +130,17 @@ TEST(Scheduler, ResultsDoNotDependOnTheOrder) {
     for (u64 seed = 0; seed < 12; seed++) {
       std::vector<u32> out(8 * 32 * 5);
       const Outcome o = run_kernel(
-          {.warps = 8, .blocks = 5, .shared_bytes = 1024, .checks = checks, .order_seed = seed,
+          {.warps = 8,
+           .blocks = 5,
+           .shared_bytes = 1024,
+           .checks = checks,
+           .order_seed = seed,
            .tensors = {vector("out", out.data(), i64(out.size()), Role::output)}},
           [&] {
             name_shared("S", 0, 1024, 8, 32, 4);
-            const auto at_warp = [](int w) { return Lanes<u32>(lane_id() * 4 + Lanes<i32>(128 * w)); };
+            const auto at_warp = [](int w) {
+              return Lanes<u32>(lane_id() * 4 + Lanes<i32>(128 * w));
+            };
             Lanes<u32> x = Lanes<u32>(lane_id()) + Lanes<u32>(u32(warp_id() * 77) + block_index());
             for (int r = 0; r < 6; r++) {
               st_shared(at_warp(warp_id()), x);
@@ -140,7 +150,8 @@ TEST(Scheduler, ResultsDoNotDependOnTheOrder) {
               x = x * Lanes<u32>(3u) + shuffle_xor(y, r + 1);
               barrier();
             }
-            const Lanes<i64> place = Lanes<i64>(lane_id() + Lanes<i32>(32 * (warp_id() + 8 * i32(block_index()))));
+            const Lanes<i64> place = Lanes<i64>(
+                lane_id() + Lanes<i32>(32 * (warp_id() + 8 * i32(block_index()))));
             st_global(out.data() + place, x, Lanes<bool>(true));
           });
       expect_silent(o);
@@ -151,16 +162,18 @@ TEST(Scheduler, ResultsDoNotDependOnTheOrder) {
 
 TEST(Scheduler, AFullBlockOfThirtyTwoWarps) {
   u32 total = 0;
-  const Outcome o = run_kernel({.warps = 32, .shared_bytes = 4096, .checks = true, .order_seed = 3}, [&] {
-    name_shared("S", 0, 4096, 32, 32, 4);
-    st_shared(Lanes<u32>(lane_id() * 4 + Lanes<i32>(128 * warp_id())), Lanes<u32>(u32(warp_id())));
-    barrier();
-    if (warp_id() == 31) {
-      Lanes<u32> column;
-      ld_shared(column, Lanes<u32>(lane_id() * 128));
-      for (u32 x : column.v) total += x;
-    }
-  });
+  const Outcome o = run_kernel({.warps = 32, .shared_bytes = 4096, .checks = true, .order_seed = 3},
+                               [&] {
+                                 name_shared("S", 0, 4096, 32, 32, 4);
+                                 st_shared(Lanes<u32>(lane_id() * 4 + Lanes<i32>(128 * warp_id())),
+                                           Lanes<u32>(u32(warp_id())));
+                                 barrier();
+                                 if (warp_id() == 31) {
+                                   Lanes<u32> column;
+                                   ld_shared(column, Lanes<u32>(lane_id() * 128));
+                                   for (u32 x : column.v) total += x;
+                                 }
+                               });
   expect_silent(o);
   EXPECT_EQ(total, 31u * 32 / 2);
 }

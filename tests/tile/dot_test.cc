@@ -41,7 +41,8 @@ std::vector<T> numbers(int count, u64 seed, Numbers kind) {
     else if constexpr (std::is_same_v<T, Fq>)
       x.push_back(Fq{u32(r % kFieldPrime)});
     else
-      x.push_back(from_number<T>(float(i32(r % 20001) - 10000) * 0x1p-13f * float(1 << (r >> 40) % 4)));
+      x.push_back(
+          from_number<T>(float(i32(r % 20001) - 10000) * 0x1p-13f * float(1 << (r >> 40) % 4)));
   }
   return x;
 }
@@ -53,18 +54,20 @@ Fq scalar_product(Fq c, const std::vector<Fq>& a, const std::vector<Fq>& b, cons
   return c;
 }
 template <Config C>
-float scalar_product(float c, const std::vector<float>& a, const std::vector<float>& b, const sim::MmaRule&) {
+float scalar_product(float c, const std::vector<float>& a, const std::vector<float>& b,
+                     const sim::MmaRule&) {
   for (std::size_t k = 0; k < a.size(); k++) c = std::fma(a[k], b[k], c);
   return c;
 }
 template <Config C, class T>
-  requires(sizeof(T) == 2)
-float scalar_product(float c, const std::vector<T>& a, const std::vector<T>& b, const sim::MmaRule& rule) {
+requires(sizeof(T) == 2) float scalar_product(float c, const std::vector<T>& a,
+                                              const std::vector<T>& b, const sim::MmaRule& rule) {
   std::vector<u16> x, y;
   for (std::size_t k = 0; k < a.size(); k++) x.push_back(a[k].bits), y.push_back(b[k].bits);
   const std::size_t step = std::size_t(std::min(rule.terms, C.mma_k()));
   for (std::size_t k = 0; k < x.size(); k += step)
-    c = sim::mma_step_scalar(c, &x[k], &y[k], int(step), std::is_same_v<T, bf16>, rule.fraction_bits);
+    c = sim::mma_step_scalar(c, &x[k], &y[k], int(step), std::is_same_v<T, bf16>,
+                             rule.fraction_bits);
   return c;
 }
 
@@ -72,7 +75,8 @@ template <class T, Arch A, int Rows_, int Cols_, int Depth_>
 struct Case {
   using Type = T;
   static constexpr Config kConfig{.arch = A, .warps = 2};
-  static constexpr int kRows = Rows_, kCols = Cols_, kDepth = Depth_;  // Rows: of one of the two warps
+  static constexpr int kRows = Rows_, kCols = Cols_,
+                       kDepth = Depth_;  // Rows: of one of the two warps
 };
 
 template <class P>
@@ -81,18 +85,21 @@ class Dot : public ::testing::Test {
   using T = typename P::Type;
   using Acc = AccumulatorOf<T>;
   static constexpr Config C = P::kConfig;
-  static constexpr int kRows = P::kRows, kCols = P::kCols, kDepth = P::kDepth, kBlockRows = 2 * kRows;
+  static constexpr int kRows = P::kRows, kCols = P::kCols, kDepth = P::kDepth,
+                       kBlockRows = 2 * kRows;
   using ATile = SharedTile<T, kBlockRows, kDepth>;
   using BTile = SharedTile<T, kDepth, kCols>;
   using BTileTransposed = SharedTile<T, kCols, kDepth>;
 
-  // All four products of (rows, depth) and (depth, cols) matrices, ragged where those are smaller than
-  // the tiles.
+  // All four products of (rows, depth) and (depth, cols) matrices, ragged where those are smaller
+  // than the tiles.
   static void expect_products(int rows, int cols, int depth, Numbers kind, const sim::Card& card) {
-    const auto a = numbers<T>(kBlockRows * kDepth, 1, kind), b = numbers<T>(kDepth * kCols, 2, kind);
+    const auto a = numbers<T>(kBlockRows * kDepth, 1, kind),
+               b = numbers<T>(kDepth * kCols, 2, kind);
     std::vector<T> b_transposed(b.size());  // stored (kCols, kDepth)
     for (int k = 0; k < kDepth; k++)
-      for (int n = 0; n < kCols; n++) b_transposed[std::size_t(n * kDepth + k)] = b[std::size_t(k * kCols + n)];
+      for (int n = 0; n < kCols; n++)
+        b_transposed[std::size_t(n * kDepth + k)] = b[std::size_t(k * kCols + n)];
     const auto start = numbers<T>(kBlockRows * kCols, 3, kind);
     const auto start_at = [&](int i, int j) {
       if constexpr (std::is_same_v<T, Fq>)
@@ -102,7 +109,10 @@ class Dot : public ::testing::Test {
     };
 
     static Acc got[4][kBlockRows][kCols];
-    sim::RunOptions run{.warps = 2, .shared_bytes = ATile::kBytes + BTile::kBytes + BTileTransposed::kBytes, .checks = true, .card = card};
+    sim::RunOptions run{.warps = 2,
+                        .shared_bytes = ATile::kBytes + BTile::kBytes + BTileTransposed::kBytes,
+                        .checks = true,
+                        .card = card};
     run.tensors = {sim::matrix("A", a.data(), rows, depth, kDepth, sim::Role::input),
                    sim::matrix("B", b.data(), depth, cols, kCols, sim::Role::input),
                    sim::matrix("Bt", b_transposed.data(), cols, depth, kDepth, sim::Role::input)};
@@ -113,19 +123,24 @@ class Dot : public ::testing::Test {
       const BTileTransposed bt_tile = shared.tile<BTileTransposed>("Bt");
       load<C>(a_tile, BlockPtr<const T, kBlockRows, kDepth>{a.data(), kDepth, rows, depth, 0, 0});
       load<C>(b_tile, BlockPtr<const T, kDepth, kCols>{b.data(), kCols, depth, cols, 0, 0});
-      load<C>(bt_tile, BlockPtr<const T, kCols, kDepth>{b_transposed.data(), kDepth, cols, depth, 0, 0});
+      load<C>(bt_tile,
+              BlockPtr<const T, kCols, kDepth>{b_transposed.data(), kDepth, cols, depth, 0, 0});
       commit<C>();
       wait<C, 0>();
       const int row0 = warp_id() * kRows;
       // The register operand as it comes about in attention: from an accumulator.
       Accumulator<kRows, kDepth, Acc> wide;
       for_each(wide, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<Acc>& x) {
-        x = apply([&](i32 i, i32 k) {
+        x = apply(
+            [&](i32 i, i32 k) {
               const bool inside = row0 + i < rows && k < depth;
               const T v = inside ? a[std::size_t((row0 + i) * kDepth + k)] : T{};
-              if constexpr (std::is_same_v<T, Fq>) return v;
-              else return widen(Lanes<T>(v)).v[0];
-            }, row, col);
+              if constexpr (std::is_same_v<T, Fq>)
+                return v;
+              else
+                return widen(Lanes<T>(v)).v[0];
+            },
+            row, col);
       });
       const auto operand = as_operand<T>(wide);
       for (int form = 0; form < 4; form++) {
@@ -158,7 +173,8 @@ class Dot : public ::testing::Test {
           if (i < rows) x[std::size_t(k)] = a[std::size_t(i * kDepth + k)];
           if (j < cols) y[std::size_t(k)] = b[std::size_t(k * kCols + j)];
           if constexpr (!std::is_same_v<T, Fq>)
-            exact += double(widen(Lanes<T>(x[std::size_t(k)])).v[0]) * widen(Lanes<T>(y[std::size_t(k)])).v[0];
+            exact += double(widen(Lanes<T>(x[std::size_t(k)])).v[0]) *
+                     widen(Lanes<T>(y[std::size_t(k)])).v[0];
         }
         const Acc expected = scalar_product<C>(start_at(i, j), x, y, card.mma);
         if constexpr (!std::is_same_v<T, Fq>) {
@@ -172,11 +188,12 @@ class Dot : public ::testing::Test {
   }
 };
 
-using Cases = ::testing::Types<
-    Case<f16, Arch::sm_75, 16, 64, 64>, Case<f16, Arch::sm_89, 16, 64, 64>, Case<f16, Arch::sm_89, 32, 16, 32>,
-    Case<f16, Arch::sm_75, 32, 32, 96>, Case<bf16, Arch::sm_89, 16, 64, 64>, Case<bf16, Arch::sm_90, 32, 48, 96>,
-    Case<float, Arch::sm_75, 16, 64, 32>, Case<float, Arch::sm_89, 32, 16, 96>, Case<Fq, Arch::sm_89, 16, 32, 64>,
-    Case<Fq, Arch::sm_75, 32, 16, 32>>;
+using Cases =
+    ::testing::Types<Case<f16, Arch::sm_75, 16, 64, 64>, Case<f16, Arch::sm_89, 16, 64, 64>,
+                     Case<f16, Arch::sm_89, 32, 16, 32>, Case<f16, Arch::sm_75, 32, 32, 96>,
+                     Case<bf16, Arch::sm_89, 16, 64, 64>, Case<bf16, Arch::sm_90, 32, 48, 96>,
+                     Case<float, Arch::sm_75, 16, 64, 32>, Case<float, Arch::sm_89, 32, 16, 96>,
+                     Case<Fq, Arch::sm_89, 16, 32, 64>, Case<Fq, Arch::sm_75, 32, 16, 32>>;
 TYPED_TEST_SUITE(Dot, Cases);
 
 TYPED_TEST(Dot, ExactDomain) {
@@ -185,7 +202,8 @@ TYPED_TEST(Dot, ExactDomain) {
 }
 TYPED_TEST(Dot, Ragged) {
   using D = TestFixture;
-  D::expect_products(D::kBlockRows - 5, D::kCols - 3, D::kDepth - 7, Numbers::eighths, sim::kCards[1]);
+  D::expect_products(D::kBlockRows - 5, D::kCols - 3, D::kDepth - 7, Numbers::eighths,
+                     sim::kCards[1]);
   D::expect_products(1, 1, 1, Numbers::eighths, sim::kCards[1]);
 }
 TYPED_TEST(Dot, GeneralNumbersInTheDocumentedOrder) {
@@ -197,14 +215,17 @@ TYPED_TEST(Dot, GeneralNumbersInTheDocumentedOrder) {
 }
 
 // ---- what must not compile: operands of two types. A cast that is forgotten between two products
-// shows up here, at compile time; one that is computed and dropped shows up in the kernel's results.
+// shows up here, at compile time; one that is computed and dropped shows up in the kernel's
+// results.
 
 template <class A, class B>
-concept can_multiply_registers =
-    requires(Accumulator<16, 16, float> acc, A a, B b) { dot<Config{.arch = Arch::sm_89}>(acc, a, b); };
+concept can_multiply_registers = requires(Accumulator<16, 16, float> acc, A a, B b) {
+  dot<Config{.arch = Arch::sm_89}>(acc, a, b);
+};
 template <class A, class B>
-concept can_multiply_shared =
-    requires(Accumulator<16, 16, float> acc, A a, B b) { dot<Config{.arch = Arch::sm_89}>(acc, a, 0, b); };
+concept can_multiply_shared = requires(Accumulator<16, 16, float> acc, A a, B b) {
+  dot<Config{.arch = Arch::sm_89}>(acc, a, 0, b);
+};
 
 static_assert(can_multiply_registers<Operand<16, 32, f16>, SharedTile<f16, 32, 16>>);
 static_assert(can_multiply_registers<Operand<16, 32, bf16>, Transposed<SharedTile<bf16, 16, 32>>>);

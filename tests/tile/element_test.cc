@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algebra that online softmax stands on, in floats and in the field: rescaled weights are weights,
-// whatever a row's tiling; rows without a key, with NaN and with inf.
+// The algebra that online softmax stands on, in floats and in the field: rescaled weights are
+// weights, whatever a row's tiling; rows without a key, with NaN and with inf.
 #include "kernels/tile/element.h"
 
 #include <gtest/gtest.h>
@@ -48,8 +48,9 @@ Row<E> online(const std::vector<A>& scores, const std::vector<A>& values, std::s
 
 template <class E>
 class FloatElement : public ::testing::Test {};
-using FloatElements = ::testing::Types<Element<float, Exp2::soft>, Element<f16, Exp2::soft>, Element<bf16, Exp2::soft>,
-                                       Element<float, Exp2::hardware>, Element<bf16, Exp2::hardware>>;
+using FloatElements = ::testing::Types<Element<float, Exp2::soft>, Element<f16, Exp2::soft>,
+                                       Element<bf16, Exp2::soft>, Element<float, Exp2::hardware>,
+                                       Element<bf16, Exp2::hardware>>;
 TYPED_TEST_SUITE(FloatElement, FloatElements);
 
 // One value through a trait function, counters and all.
@@ -75,10 +76,13 @@ TYPED_TEST(FloatElement, WeightsAreExponentials) {
     for (float d : {0.0f, -1e-3f, -0.5f, -1.0f, -20.0f, -80.0f}) {
       const float s = m + d;  // rounded: the oracle takes the same difference
       EXPECT_NEAR(one([&] { return E::weight(L(s), L(m)); }) / std::exp(double(s) - m), 1, 1e-5);
-      EXPECT_NEAR(one([&] { return E::probability(L(s), L(m)); }) / std::exp(double(s) - m), 1, 1e-5);
-      EXPECT_EQ(one([&] { return E::rescale(L(s), L(m)); }), one([&] { return E::weight(L(s), L(m)); }));
+      EXPECT_NEAR(one([&] { return E::probability(L(s), L(m)); }) / std::exp(double(s) - m), 1,
+                  1e-5);
+      EXPECT_EQ(one([&] { return E::rescale(L(s), L(m)); }),
+                one([&] { return E::weight(L(s), L(m)); }));
     }
-  EXPECT_EQ(one([] { return E::weight(L(1e12f), L(1e12f)); }), 1.0f);  // subtracted before it is scaled
+  EXPECT_EQ(one([] { return E::weight(L(1e12f), L(1e12f)); }),
+            1.0f);  // subtracted before it is scaled
   EXPECT_EQ(one([] { return E::weight(L(-1e30f), L(-1e30f)); }), 1.0f);
   EXPECT_EQ(one([] { return E::weight(L(-1e30f), L(0.0f)); }), 0.0f);
   EXPECT_EQ(one([] { return E::score(L(3.0f), 0.125f); }), 0.375f);
@@ -86,10 +90,14 @@ TYPED_TEST(FloatElement, WeightsAreExponentials) {
 // A NaN must come out of every step. select(l > 0, y, 0) would drop it.
 TYPED_TEST(FloatElement, NanGoesThrough) {
   using E = TypeParam;
-  for (float r : {one([] { return E::weight(L(kNan), L(0.0f)); }), one([] { return E::weight(L(1.0f), L(kNan)); }),
-                  one([] { return E::weight(L(kInf), L(kInf)); }), one([] { return E::reciprocal(L(kNan)); }),
-                  one([] { return E::make_lse(L(0.0f), L(kNan)); }), one([] { return E::make_lse(L(kNan), L(1.0f)); }),
-                  one([] { return E::probability(L(kNan), L(0.0f)); }), one([] { return E::score(L(kNan), 2.0f); })})
+  for (float r :
+       {one([] { return E::weight(L(kNan), L(0.0f)); }),
+        one([] { return E::weight(L(1.0f), L(kNan)); }),
+        one([] { return E::weight(L(kInf), L(kInf)); }), one([] { return E::reciprocal(L(kNan)); }),
+        one([] { return E::make_lse(L(0.0f), L(kNan)); }),
+        one([] { return E::make_lse(L(kNan), L(1.0f)); }),
+        one([] { return E::probability(L(kNan), L(0.0f)); }),
+        one([] { return E::score(L(kNan), 2.0f); })})
     EXPECT_TRUE(std::isnan(r));
 }
 TYPED_TEST(FloatElement, RowsWithoutAVisibleKey) {
@@ -111,14 +119,16 @@ TYPED_TEST(FloatElement, OnlineEqualsDirect) {
       if (sim::mix(seed, j + 200) % 5 == 0) s.back() = -kInf;
     }
     double l = 0, o = 0;
-    for (std::size_t j = 0; j < s.size(); j++) l += std::exp(double(s[j])), o += std::exp(double(s[j])) * v[j];
+    for (std::size_t j = 0; j < s.size(); j++)
+      l += std::exp(double(s[j])), o += std::exp(double(s[j])) * v[j];
     for (const std::size_t tile : {1, 4, 16, 64}) {
       const auto row = online<E>(s, v, tile);
       EXPECT_NEAR(row.lse, std::log(l), 2e-5);
       EXPECT_NEAR(row.o, o / l, 2e-5);
     }
   }
-  // True scores near the lowest number, and a single enormous one: no stand-in for -inf, no overflow.
+  // True scores near the lowest number, and a single enormous one: no stand-in for -inf, no
+  // overflow.
   const auto low = online<E>({-1e30f, -1e30f}, {1, 3}, 1);
   EXPECT_EQ(low.o, 2.0f);
   EXPECT_EQ(low.lse, -1e30f);
@@ -141,7 +151,9 @@ TYPED_TEST(FloatElement, NonFiniteScores) {
 // ---- the field
 
 using F = Element<Fq, Exp2::soft>;
-Fq base_to(int e) { return field_power(Fq{kFieldBase}, u32((e + 10 * i32(kFieldPrime - 1)) % i32(kFieldPrime - 1))); }
+Fq base_to(int e) {
+  return field_power(Fq{kFieldBase}, u32((e + 10 * i32(kFieldPrime - 1)) % i32(kFieldPrime - 1)));
+}
 template <class G>
 Fq in_field(G g) {
   return Lanes<Fq>(g()).v[3];
@@ -151,12 +163,14 @@ TEST(FieldElement, Algebra) {
   using Q = Lanes<Fq>;
   for (int s = -300; s <= 300; s += 7)
     for (int m : {-30000, -5, 0, 9, 32000}) {
-      EXPECT_EQ(in_field([&] { return F::weight(Q(Fq::of(s)), Q(Fq::of(m))); }), base_to(s - m)) << s << " " << m;
+      EXPECT_EQ(in_field([&] { return F::weight(Q(Fq::of(s)), Q(Fq::of(m))); }), base_to(s - m))
+          << s << " " << m;
       const Fq step = in_field([&] { return F::rescale(Q(Fq::of(s)), Q(Fq::of(m))); });
       const Fq before = in_field([&] { return F::weight(Q(Fq::of(4)), Q(Fq::of(s))); });
       EXPECT_EQ(before * step, in_field([&] { return F::weight(Q(Fq::of(4)), Q(Fq::of(m))); }));
     }
-  for (u32 x : {1u, 2u, 17u, 65520u, 30000u}) EXPECT_EQ(in_field([&] { return F::reciprocal(Q(Fq{x})); }) * Fq{x}, Fq{1});
+  for (u32 x : {1u, 2u, 17u, 65520u, 30000u})
+    EXPECT_EQ(in_field([&] { return F::reciprocal(Q(Fq{x})); }) * Fq{x}, Fq{1});
   EXPECT_EQ(in_field([] { return F::reciprocal(Q(Fq{0})); }), Fq{0});
   const Q hidden(F::hidden());
   for (const Q& m : {hidden, Q(Fq{0}), Q(Fq::of(-7))}) {
@@ -166,13 +180,18 @@ TEST(FieldElement, Algebra) {
   EXPECT_EQ(in_field([&] { return F::make_lse(hidden, Q(Fq{0})); }), Fq{0});
   EXPECT_EQ(in_field([] { return F::make_lse(Q(Fq::of(3)), Q(Fq{2})); }), Fq{2} * base_to(3));
   // probability(s, lse) is weight(s, m) / l
-  EXPECT_EQ(in_field([] { return F::probability(Q(Fq::of(5)), F::make_lse(Q(Fq::of(9)), Q(Fq{123}))); }) * Fq{123}, base_to(-4));
+  EXPECT_EQ(in_field([] {
+              return F::probability(Q(Fq::of(5)), F::make_lse(Q(Fq::of(9)), Q(Fq{123})));
+            }) * Fq{123},
+            base_to(-4));
 }
 TEST(FieldElement, OrderOfScores) {
-  const std::vector<Fq> ascending{Fq{Fq::kHidden}, Fq::of(-32760), Fq::of(-1), Fq::of(0), Fq::of(1), Fq::of(32760)};
+  const std::vector<Fq> ascending{Fq{Fq::kHidden}, Fq::of(-32760), Fq::of(-1),
+                                  Fq::of(0),       Fq::of(1),      Fq::of(32760)};
   for (std::size_t i = 0; i < ascending.size(); i++)
     for (std::size_t j = 0; j < ascending.size(); j++)
-      EXPECT_EQ(max(Lanes<Fq>(ascending[i]), Lanes<Fq>(ascending[j])).v[0], ascending[std::max(i, j)]);
+      EXPECT_EQ(max(Lanes<Fq>(ascending[i]), Lanes<Fq>(ascending[j])).v[0],
+                ascending[std::max(i, j)]);
 }
 TEST(FieldElement, EveryTilingIsEqual) {
   for (u64 seed = 0; seed < 20; seed++) {

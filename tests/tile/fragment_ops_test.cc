@@ -21,18 +21,27 @@ u32 to_bits(float x) { return std::bit_cast<u32>(x); }
 
 // ---- a condition on lanes is not a condition of the warp, and a lane's value no loop bound: under
 // nvcc, where Lanes<T> is T, these would compile and diverge.
-static_assert(!std::is_convertible_v<Lanes<bool>, bool> && !std::is_constructible_v<bool, Lanes<bool>>);
+static_assert(!std::is_convertible_v<Lanes<bool>, bool> &&
+              !std::is_constructible_v<bool, Lanes<bool>>);
 static_assert(!std::is_convertible_v<Lanes<int>, int> && !std::is_constructible_v<int, Lanes<int>>);
-static_assert(!std::is_convertible_v<Lanes<float>, float> && !std::is_constructible_v<float, Lanes<float>>);
+static_assert(!std::is_convertible_v<Lanes<float>, float> &&
+              !std::is_constructible_v<float, Lanes<float>>);
 static_assert(!std::is_constructible_v<bool, decltype(lane_id() < Lanes<i32>(3))>);
-static_assert(!std::is_convertible_v<Lanes<i32>, Lanes<u32>> && !std::is_convertible_v<Lanes<float>, Lanes<i32>>);
-static_assert(std::is_convertible_v<float, Lanes<float>> && std::is_same_v<decltype(warp_any(true)), bool>);
+static_assert(!std::is_convertible_v<Lanes<i32>, Lanes<u32>> &&
+              !std::is_convertible_v<Lanes<float>, Lanes<i32>>);
+static_assert(std::is_convertible_v<float, Lanes<float>> &&
+              std::is_same_v<decltype(warp_any(true)), bool>);
 // 16-bit patterns have no arithmetic.
 template <class T>
-concept adds = requires(T a, T b) { a + b; };
+concept adds = requires(T a, T b) {
+  a + b;
+};
 template <class T>
-concept multiplies = requires(Lanes<T> a, Lanes<T> b) { T(a.v[0] * b.v[0]); };
-static_assert(!adds<f16> && !adds<bf16> && !multiplies<f16> && !multiplies<bf16> && adds<Fq> && multiplies<Fq>);
+concept multiplies = requires(Lanes<T> a, Lanes<T> b) {
+  T(a.v[0] * b.v[0]);
+};
+static_assert(!adds<f16> && !adds<bf16> && !multiplies<f16> && !multiplies<bf16> && adds<Fq> &&
+              multiplies<Fq>);
 
 template <int Rows, int Cols>
 struct Values {
@@ -80,14 +89,17 @@ TEST(FragmentOps, RowsAndColumns) {
   Accumulator<32, 24> a = values.accumulator();
   RowVector<32> rows;
   for (int m = 0; m < 2; m++)
-    for (int h = 0; h < 2; h++) rows.x[m][h] = Lanes<float>(row_of(lane_id(), 2 * h) + Lanes<i32>(16 * m));
+    for (int h = 0; h < 2; h++)
+      rows.x[m][h] = Lanes<float>(row_of(lane_id(), 2 * h) + Lanes<i32>(16 * m));
   ColVector<24> cols;
   for (int n = 0; n < 3; n++)
-    for (int i = 0; i < 2; i++) cols.x[n][i] = Lanes<float>(col_of(lane_id(), i) + Lanes<i32>(8 * n));
+    for (int i = 0; i < 2; i++)
+      cols.x[n][i] = Lanes<float>(col_of(lane_id(), i) + Lanes<i32>(8 * n));
   const auto expect = [&](auto f) {
     for_each(a, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<float>& x) {
       for (int i = 0; i < 32; i++)
-        ASSERT_EQ(x.v[i], f(values.x[row.v[i]][col.v[i]], float(row.v[i]), float(col.v[i]))) << row.v[i] << "," << col.v[i];
+        ASSERT_EQ(x.v[i], f(values.x[row.v[i]][col.v[i]], float(row.v[i]), float(col.v[i])))
+            << row.v[i] << "," << col.v[i];
     });
   };
   scale_rows(a, rows);
@@ -98,12 +110,28 @@ TEST(FragmentOps, RowsAndColumns) {
   expect([](float, float, float) { return 3.0f; });
   for_each(a, rows, [](Lanes<float>& x, const Lanes<float>& v) { x = x - v; });
   expect([](float, float row, float) { return 3.0f - row; });
-  for_each_row(rows, [](Lanes<float>& x, const Lanes<float>& y) { x = x + y; }, rows);
+}
+
+TEST(FragmentOps, RowVectors) {
+  RowVector<32> rows, seven;
   for (int m = 0; m < 2; m++)
     for (int h = 0; h < 2; h++)
-      for (int lane = 0; lane < 32; lane++) EXPECT_EQ(rows.x[m][h].v[lane], 2.0f * float(lane / 4 + 8 * h + 16 * m));
-  fill(rows, 7.0f);
-  EXPECT_EQ(rows.x[1][1].v[31], 7.0f);
+      rows.x[m][h] = Lanes<float>(row_of(lane_id(), 2 * h) + Lanes<i32>(16 * m));
+  fill(seven, 7.0f);
+  const RowVector<32> sum = rows + seven, product = rows * seven, larger = max(rows, seven);
+  const auto mapped = map_rows(
+      [](const Lanes<float>& a, const Lanes<float>& b, const Lanes<float>& c) { return a * b - c; },
+      rows, seven, sum);
+  for (int m = 0; m < 2; m++)
+    for (int h = 0; h < 2; h++)
+      for (int lane = 0; lane < 32; lane++) {
+        const float row = float(lane / 4 + 8 * h + 16 * m);
+        EXPECT_EQ(seven.x[m][h].v[lane], 7.0f);
+        EXPECT_EQ(sum.x[m][h].v[lane], row + 7);
+        EXPECT_EQ(product.x[m][h].v[lane], row * 7);
+        EXPECT_EQ(larger.x[m][h].v[lane], std::max(row, 7.0f));
+        EXPECT_EQ(mapped.x[m][h].v[lane], row * 7 - (row + 7));
+      }
 }
 
 // The sum's order is part of the contract: a lane's columns ascending, then neighbours at 1 and 2.
@@ -122,15 +150,16 @@ TEST(FragmentOps, RowSumInItsOrder) {
     const float expected = (lane[0] + lane[1]) + (lane[2] + lane[3]);
     order_matters = order_matters || expected != ascending;
     for (int t = 0; t < 4; t++)  // all four lanes of a row have it
-      EXPECT_EQ(to_bits(sum.x[row / 16][row % 16 / 8].v[row % 8 * 4 + t]), to_bits(expected)) << row;
+      EXPECT_EQ(to_bits(sum.x[row / 16][row % 16 / 8].v[row % 8 * 4 + t]), to_bits(expected))
+          << row;
   }
   EXPECT_TRUE(order_matters);
 }
 
 TEST(FragmentOps, RowMaxDropsNan) {
   Values<16, 24> values(3);
-  values.x[2][17] = kNan;                        // beside numbers: dropped, as max.f32 drops it
-  for (float& x : values.x[5]) x = kNan;         // nothing but NaN
+  values.x[2][17] = kNan;                 // beside numbers: dropped, as max.f32 drops it
+  for (float& x : values.x[5]) x = kNan;  // nothing but NaN
   for (float& x : values.x[6]) x = -std::numeric_limits<float>::infinity();
   const RowVector<16> r = row_max(values.accumulator());
   for (int row = 0; row < 16; row++) {
@@ -149,7 +178,11 @@ TEST(FragmentOps, RowMaxDropsNan) {
 TEST(FragmentOps, FieldReductions) {
   Accumulator<16, 16, Fq> a;
   for_each(a, [](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<Fq>& x) {
-    x = apply([](i32 i, i32 j) { return i == 3 || (i == 4 && j != 9) ? Fq{Fq::kHidden} : Fq::of(i * 7 - j * 11); }, row, col);
+    x = apply(
+        [](i32 i, i32 j) {
+          return i == 3 || (i == 4 && j != 9) ? Fq{Fq::kHidden} : Fq::of(i * 7 - j * 11);
+        },
+        row, col);
   });
   const auto largest = row_max(a);
   EXPECT_EQ(largest.x[0][0].v[2 * 4], Fq::of(2 * 7));
@@ -168,8 +201,10 @@ void expect_operand() {
       for (int i = 0; i < 2; i++)
         for (int lane = 0; lane < 32; lane++)
           for (int half = 0; half < 2; half++) {
-            const float x = values.x[16 * m + operand_a_row(lane, i)][8 * s + operand_a_col(lane, half)];
-            ASSERT_EQ(u16(p.x[m][s][i].v[lane] >> (16 * half)), narrow<T>(Lanes<float>(x)).v[0].bits);
+            const float x =
+                values.x[16 * m + operand_a_row(lane, i)][8 * s + operand_a_col(lane, half)];
+            ASSERT_EQ(u16(p.x[m][s][i].v[lane] >> (16 * half)),
+                      narrow<T>(Lanes<float>(x)).v[0].bits);
           }
   // The dropped cast hands over other bits, or the variant that shows it would show nothing.
   const Operand<32, 48, T> raw = as_operand_without_cast<T>(a);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows into global memory: ragged both ways, padded, broadcast and beyond 2^31; into shared tiles
-// and registers, and back. What lies outside a matrix is NaN here and must never matter.
+// Windows into global memory: ragged both ways, padded, broadcast and beyond 2^31; into shared
+// tiles and registers, and back. What lies outside a matrix is NaN here and must never matter.
 #include "kernels/tile/global.h"
 
 #include <gtest/gtest.h>
@@ -46,8 +46,8 @@ bool same(const T& a, const T& b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-// A matrix in memory that holds NaN wherever the matrix is not: padding of the rows, rows before and
-// after.
+// A matrix in memory that holds NaN wherever the matrix is not: padding of the rows, rows before
+// and after.
 template <class T>
 struct Matrix {
   i32 rows, cols;
@@ -56,10 +56,14 @@ struct Matrix {
   i64 first;  // element (0, 0)
 
   Matrix(i32 rows, i32 cols, i64 stride)
-      : rows(rows), cols(cols), stride(stride), memory(std::size_t((rows + 2) * std::max<i64>(stride, cols) + 64), nan_of<T>()) {
+      : rows(rows),
+        cols(cols),
+        stride(stride),
+        memory(std::size_t((rows + 2) * std::max<i64>(stride, cols) + 64), nan_of<T>()) {
     first = 32;  // 16-byte aligned, as allocations are
     for (i32 i = 0; i < rows; i++)
-      for (i32 j = 0; j < cols; j++) memory[std::size_t(first + i * stride + j)] = value_at<T>(stride ? i : 0, j);
+      for (i32 j = 0; j < cols; j++)
+        memory[std::size_t(first + i * stride + j)] = value_at<T>(stride ? i : 0, j);
   }
   T* base() { return memory.data() + first; }
   // What a window must see: zero outside.
@@ -77,20 +81,23 @@ void read_tile(const SharedTile<T, Rows, Cols>& tile, T (&out)[Rows][Cols]) {
     const Lanes<i32> index = (lane_id() + Lanes<i32>(first)) * Lanes<i32>(kPerWord);
     Lanes<u32> word;
     ld_shared(word, tile.address_of(index / Lanes<i32>(Cols), index % Lanes<i32>(Cols)));
-    for (int i = 0; i < 32; i++) std::memcpy(&out[index.v[i] / Cols][index.v[i] % Cols], &word.v[i], 4);
+    for (int i = 0; i < 32; i++)
+      std::memcpy(&out[index.v[i] / Cols][index.v[i] % Cols], &word.v[i], 4);
   }
 }
 
 struct Window {
   i32 rows, cols;  // of the matrix
   i64 stride;
-  i32 row, col;    // of the window
+  i32 row, col;  // of the window
 };
-// Inside; ending inside a window, inside a chunk, at one element; beyond the end; padded; broadcast.
+// Inside; ending inside a window, inside a chunk, at one element; beyond the end; padded;
+// broadcast.
 const Window kWindows[] = {
-    {64, 96, 96, 0, 0},  {64, 96, 96, 32, 48}, {33, 80, 80, 32, 48}, {37, 51, 64, 32, 48}, {40, 49, 56, 16, 48},
-    {1, 1, 16, 0, 0},    {31, 47, 48, 0, 0},   {16, 8, 8, 0, 0},     {32, 33, 40, 0, 0},   {20, 30, 128, 32, 0},
-    {20, 30, 32, 0, 32}, {50, 30, 0, 16, 0},   {100, 48, 0, 64, 0},
+    {64, 96, 96, 0, 0},   {64, 96, 96, 32, 48}, {33, 80, 80, 32, 48}, {37, 51, 64, 32, 48},
+    {40, 49, 56, 16, 48}, {1, 1, 16, 0, 0},     {31, 47, 48, 0, 0},   {16, 8, 8, 0, 0},
+    {32, 33, 40, 0, 0},   {20, 30, 128, 32, 0}, {20, 30, 32, 0, 32},  {50, 30, 0, 16, 0},
+    {100, 48, 0, 64, 0},
 };
 
 template <Config C, class T>
@@ -98,20 +105,27 @@ void expect_shared_load() {
   constexpr int kRows = 32, kCols = 48;
   using Tile = SharedTile<T, kRows, kCols>;
   for (const Window& w : kWindows) {
-    SCOPED_TRACE(::testing::Message() << w.rows << "x" << w.cols << " stride " << w.stride << " at " << w.row << "," << w.col);
+    SCOPED_TRACE(::testing::Message() << w.rows << "x" << w.cols << " stride " << w.stride << " at "
+                                      << w.row << "," << w.col);
     Matrix<T> x(w.rows, w.cols, w.stride);
     static T got[kRows][kCols];
     const auto outcome = run_kernel(
-        {.warps = C.warps, .shared_bytes = Tile::kBytes, .checks = true, .tensors = {x.tensor(Role::input)}}, [&] {
+        {.warps = C.warps,
+         .shared_bytes = Tile::kBytes,
+         .checks = true,
+         .tensors = {x.tensor(Role::input)}},
+        [&] {
           const Tile tile = SharedMemory().tile<Tile>("tile");
-          load<C>(tile, BlockPtr<const T, kRows, kCols>{x.base(), w.stride, w.rows, w.cols, w.row, w.col});
+          load<C>(tile, BlockPtr<const T, kRows, kCols>{x.base(), w.stride, w.rows, w.cols, w.row,
+                                                        w.col});
           commit<C>();
           wait<C, 0>();
           if (warp_id() == C.warps - 1) read_tile(tile, got);
         });
     for (const auto& f : outcome.findings) ADD_FAILURE() << f.check << " " << f.message;
     for (int i = 0; i < kRows; i++)
-      for (int j = 0; j < kCols; j++) ASSERT_TRUE(same(got[i][j], x.expected(w.row + i, w.col + j))) << i << "," << j;
+      for (int j = 0; j < kCols; j++)
+        ASSERT_TRUE(same(got[i][j], x.expected(w.row + i, w.col + j))) << i << "," << j;
   }
 }
 TEST(SharedLoad, Asynchronous) {
@@ -148,7 +162,8 @@ void expect_long_rows() {
       read_tile(tile, got);
     });
     for (int i = 0; i < kRows; i++)
-      for (int j = 0; j < kCols; j++) ASSERT_TRUE(same(got[i][j], data[j])) << cols << ": " << i << "," << j;
+      for (int j = 0; j < kCols; j++)
+        ASSERT_TRUE(same(got[i][j], data[j])) << cols << ": " << i << "," << j;
   }
 }
 TEST(SharedLoad, RowsLongerThanTwoGigabytes) {
@@ -166,7 +181,8 @@ TEST(SharedLoad, OffsetsBeyondTwoToThe31) {
   alignas(16) static f16 data[kCols], got[kRows][kCols];
   for (int j = 0; j < kCols; j++) data[j] = value_at<f16>(0, j);
   constexpr i64 kStride = i64(1) << 33;
-  f16* const base = reinterpret_cast<f16*>(reinterpret_cast<std::uintptr_t>(data) - 5 * std::uintptr_t(kStride) * sizeof(f16));
+  f16* const base = reinterpret_cast<f16*>(reinterpret_cast<std::uintptr_t>(data) -
+                                           5 * std::uintptr_t(kStride) * sizeof(f16));
   float widened = 0;
   f16* const out = base;
   run_kernel({.shared_bytes = Tile::kBytes}, [&] {
@@ -179,7 +195,8 @@ TEST(SharedLoad, OffsetsBeyondTwoToThe31) {
     load(a, BlockPtr<const f16, 16, 16>{base, kStride, 6, kCols, 5, 0});
     widened = a.x[0][0][0].v[0];
     fill(a, 2.0f);
-    store(BlockPtr<f16, 16, 16>{out, kStride, 6, 1, 5, 0}, a, 0, [](const Lanes<float>& x) { return narrow<f16>(x); });
+    store(BlockPtr<f16, 16, 16>{out, kStride, 6, 1, 5, 0}, a, 0,
+          [](const Lanes<float>& x) { return narrow<f16>(x); });
   });
   EXPECT_EQ(data[0].bits, 0x4000);
   EXPECT_EQ(widened, std::bit_cast<float>(f16_to_f32_bits(value_at<f16>(0, 0).bits)));
@@ -192,7 +209,8 @@ template <class T>
 void expect_register_load() {
   constexpr int kRows = 16, kCols = 24;
   for (const Window& w : kWindows) {
-    SCOPED_TRACE(::testing::Message() << w.rows << "x" << w.cols << " stride " << w.stride << " at " << w.row << "," << w.col);
+    SCOPED_TRACE(::testing::Message() << w.rows << "x" << w.cols << " stride " << w.stride << " at "
+                                      << w.row << "," << w.col);
     Matrix<T> x(w.rows, w.cols, w.stride);
     float got[kRows][kCols];
     const auto outcome = run_kernel({.checks = true, .tensors = {x.tensor(Role::input)}}, [&] {
@@ -205,7 +223,8 @@ void expect_register_load() {
     for (const auto& f : outcome.findings) ADD_FAILURE() << f.check << " " << f.message;
     for (int i = 0; i < kRows; i++)
       for (int j = 0; j < kCols; j++)
-        ASSERT_EQ(got[i][j], widen(Lanes<T>(x.expected(w.row + i, w.col + j))).v[0]) << i << "," << j;
+        ASSERT_EQ(got[i][j], widen(Lanes<T>(x.expected(w.row + i, w.col + j))).v[0])
+            << i << "," << j;
   }
 }
 TEST(RegisterLoad, RaggedPaddedAndBroadcast) {
@@ -219,11 +238,12 @@ TEST(RegisterLoad, ColumnVector) {
     std::vector<f16> x(std::size_t(size) + 64, f16{0x7fff});
     for (i32 j = 0; j < size; j++) x[std::size_t(j)] = value_at<f16>(0, j);
     ColVector<32> v;
-    const auto outcome = run_kernel({.checks = true, .tensors = {sim::vector("x", x.data(), size, Role::input)}}, [&] {
-      VectorPtr<const f16, 32> p{x.data(), size, 0};
-      p.advance(32);
-      load(v, p);
-    });
+    const auto outcome = run_kernel(
+        {.checks = true, .tensors = {sim::vector("x", x.data(), size, Role::input)}}, [&] {
+          VectorPtr<const f16, 32> p{x.data(), size, 0};
+          p.advance(32);
+          load(v, p);
+        });
     EXPECT_TRUE(outcome.findings.empty());
     for (int n = 0; n < 4; n++)
       for (int i = 0; i < 2; i++)
@@ -241,18 +261,20 @@ void expect_store() {
   constexpr int kRows = 32, kCols = 48;
   for (const Window& w : kWindows) {
     if (w.stride == 0) continue;  // a broadcast tensor is never written
-    SCOPED_TRACE(::testing::Message() << w.rows << "x" << w.cols << " stride " << w.stride << " at " << w.row << "," << w.col);
+    SCOPED_TRACE(::testing::Message() << w.rows << "x" << w.cols << " stride " << w.stride << " at "
+                                      << w.row << "," << w.col);
     Matrix<T> x(w.rows, w.cols, w.stride);
     const std::vector<T> before = x.memory;
-    const auto outcome = run_kernel({.warps = 2, .checks = true, .tensors = {x.tensor(Role::output)}}, [&] {
-      const int row0 = 16 * warp_id();
-      Accumulator<16, kCols> a;
-      for_each(a, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<float>& v) {
-        v = Lanes<float>((row + Lanes<i32>(row0)) * Lanes<i32>(kCols) + col);
-      });
-      store(BlockPtr<T, kRows, kCols>{x.base(), w.stride, w.rows, w.cols, w.row, w.col}, a, row0,
-            [](const Lanes<float>& v) { return narrow<T>(v); });
-    });
+    const auto outcome = run_kernel(
+        {.warps = 2, .checks = true, .tensors = {x.tensor(Role::output)}}, [&] {
+          const int row0 = 16 * warp_id();
+          Accumulator<16, kCols> a;
+          for_each(a, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<float>& v) {
+            v = Lanes<float>((row + Lanes<i32>(row0)) * Lanes<i32>(kCols) + col);
+          });
+          store(BlockPtr<T, kRows, kCols>{x.base(), w.stride, w.rows, w.cols, w.row, w.col}, a,
+                row0, [](const Lanes<float>& v) { return narrow<T>(v); });
+        });
     bool whole = true;  // does the window cover the matrix?
     std::vector<T> expected = before;
     for (i32 i = 0; i < w.rows; i++)
@@ -261,9 +283,11 @@ void expect_store() {
         if (r < 0 || c < 0 || r >= kRows || c >= kCols)
           whole = false;
         else
-          expected[std::size_t(x.first + i * w.stride + j)] = narrow<T>(Lanes<float>(float(r * kCols + c))).v[0];
+          expected[std::size_t(x.first + i * w.stride + j)] =
+              narrow<T>(Lanes<float>(float(r * kCols + c))).v[0];
       }
-    for (std::size_t i = 0; i < expected.size(); i++) ASSERT_TRUE(same(x.memory[i], expected[i])) << i;
+    for (std::size_t i = 0; i < expected.size(); i++)
+      ASSERT_TRUE(same(x.memory[i], expected[i])) << i;
     ASSERT_EQ(outcome.findings.size(), whole ? 0u : 1u);
     if (!whole) {
       EXPECT_EQ(outcome.findings[0].check, "coverage");
@@ -279,13 +303,20 @@ TEST(Store, RaggedAndPadded) {
 TEST(Store, RowVector) {
   for (const i32 size : {0, 1, 8, 17, 32, 40}) {
     std::vector<float> y(48, -1.0f);
-    const auto outcome = run_kernel({.warps = 2, .checks = true, .tensors = {sim::vector("y", y.data(), std::min(size, 32), Role::output)}}, [&] {
-      RowVector<16> v;
-      for (int h = 0; h < 2; h++) v.x[0][h] = Lanes<float>(row_of(lane_id(), 2 * h) + Lanes<i32>(16 * warp_id()));
-      store(VectorPtr<float, 32>{y.data(), size, 0}, v, 16 * warp_id(), [](const Lanes<float>& x) { return x; });
-    });
+    const auto outcome = run_kernel(
+        {.warps = 2,
+         .checks = true,
+         .tensors = {sim::vector("y", y.data(), std::min(size, 32), Role::output)}},
+        [&] {
+          RowVector<16> v;
+          for (int h = 0; h < 2; h++)
+            v.x[0][h] = Lanes<float>(row_of(lane_id(), 2 * h) + Lanes<i32>(16 * warp_id()));
+          store(VectorPtr<float, 32>{y.data(), size, 0}, v, 16 * warp_id(),
+                [](const Lanes<float>& x) { return x; });
+        });
     EXPECT_TRUE(outcome.findings.empty());
-    for (int i = 0; i < 48; i++) EXPECT_EQ(y[std::size_t(i)], i < std::min(size, 32) ? float(i) : -1.0f);
+    for (int i = 0; i < 48; i++)
+      EXPECT_EQ(y[std::size_t(i)], i < std::min(size, 32) ? float(i) : -1.0f);
   }
 }
 

@@ -30,8 +30,9 @@ void expect_equal(const Band& band, i32 k_len, const Lanes<i32>& query, const La
   const Lanes<bool> visible = keys.visible(query, key), in_band = keys.in_band(query, key);
   for (int i = 0; i < 32; i++) {
     const bool expected = sees(band, k_len, query.v[i], key.v[i]);
-    ASSERT_EQ(visible.v[i] != 0, expected) << "left " << band.left << " right " << band.right << " shift " << band.shift
-                                           << " k_len " << k_len << " query " << query.v[i] << " key " << key.v[i];
+    ASSERT_EQ(visible.v[i] != 0, expected)
+        << "left " << band.left << " right " << band.right << " shift " << band.shift << " k_len "
+        << k_len << " query " << query.v[i] << " key " << key.v[i];
     ASSERT_EQ(in_band.v[i] != 0, sees(band, i64(1) << 40, query.v[i], key.v[i]));
   }
 }
@@ -53,7 +54,8 @@ TEST(KeyRange, LargeNumbers) {
   };
   for (u64 n = 0; n < 100000; n++) {
     Band band;
-    const std::vector<i64> places{0, kLongest, -kLongest, kMax32, -kMax32, 1000, i64(1) << 33, -(i64(1) << 40)};
+    const std::vector<i64> places{0,       kLongest, -kLongest,    kMax32,
+                                  -kMax32, 1000,     i64(1) << 33, -(i64(1) << 40)};
     if (sim::mix(n, 1) % 3) band.left = near(sim::mix(n, 2), places);
     if (sim::mix(n, 3) % 3) band.right = near(sim::mix(n, 4), places);
     band.shift = near(sim::mix(n, 5), {0, kMax32, -kMax32 - 1, kLongest, -kLongest, 77});
@@ -76,10 +78,10 @@ TEST(KeyRange, TheMasksThatPeopleUse) {
     return s;
   };
   EXPECT_EQ(row({}, 5, 3), "111110");
-  EXPECT_EQ(row({.right = 0}, 6, 2), "111000");                        // causal, top left
-  EXPECT_EQ(row({.right = 0, .shift = 2}, 6, 2), "111110");            // bottom right, k_len - q_len = 2
-  EXPECT_EQ(row({.right = 0, .shift = -2}, 6, 1), "000000");           // fewer keys than queries: no key
-  EXPECT_EQ(row({.left = 1, .right = 1}, 6, 3), "001110");             // a window
+  EXPECT_EQ(row({.right = 0}, 6, 2), "111000");               // causal, top left
+  EXPECT_EQ(row({.right = 0, .shift = 2}, 6, 2), "111110");   // bottom right, k_len - q_len = 2
+  EXPECT_EQ(row({.right = 0, .shift = -2}, 6, 1), "000000");  // fewer keys than queries: no key
+  EXPECT_EQ(row({.left = 1, .right = 1}, 6, 3), "001110");    // a window
   EXPECT_EQ(row({.left = 1, .right = 0, .shift = 1}, 6, 3), "000110");  // sliding, bottom right
 }
 

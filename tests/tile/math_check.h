@@ -62,31 +62,35 @@ inline double exp2_in_double(float x) {
 }
 
 inline Errors exp2_soft_errors(u64 step) {
-  return judge_patterns(step, [](const Lanes<float>& x) { return exp2_soft(x); }, [](float x, float y, Errors& e) {
-    if (std::isnan(x))
-      e.expect(std::isnan(y), x);
-    else if (x < -126)
-      e.expect(std::bit_cast<u32>(y) == 0, x);
-    else if (x >= 128)
-      e.expect(y == std::numeric_limits<float>::infinity(), x);
-    else
-      e.error(ulps(y, exp2_in_double(x)), x);
-  });
+  return judge_patterns(
+      step, [](const Lanes<float>& x) { return exp2_soft(x); },
+      [](float x, float y, Errors& e) {
+        if (std::isnan(x))
+          e.expect(std::isnan(y), x);
+        else if (x < -126)
+          e.expect(std::bit_cast<u32>(y) == 0, x);
+        else if (x >= 128)
+          e.expect(y == std::numeric_limits<float>::infinity(), x);
+        else
+          e.error(ulps(y, exp2_in_double(x)), x);
+      });
 }
 
 inline Errors log2_soft_errors(u64 step) {
-  return judge_patterns(step, [](const Lanes<float>& x) { return log2_soft(x); }, [](float x, float y, Errors& e) {
-    if (std::isnan(x) || x < 0)
-      e.expect(std::isnan(y), x);
-    else if (x == 0)
-      e.expect(y == -std::numeric_limits<float>::infinity(), x);
-    else if (std::isinf(x))
-      e.expect(y == x, x);
-    else if (x == 1)
-      e.expect(std::bit_cast<u32>(y) == 0, x);
-    else
-      e.error(ulps(y, std::log2(double(x))), x);
-  });
+  return judge_patterns(
+      step, [](const Lanes<float>& x) { return log2_soft(x); },
+      [](float x, float y, Errors& e) {
+        if (std::isnan(x) || x < 0)
+          e.expect(std::isnan(y), x);
+        else if (x == 0)
+          e.expect(y == -std::numeric_limits<float>::infinity(), x);
+        else if (std::isinf(x))
+          e.expect(y == x, x);
+        else if (x == 1)
+          e.expect(std::bit_cast<u32>(y) == 0, x);
+        else
+          e.error(ulps(y, std::log2(double(x))), x);
+      });
 }
 
 inline void expect_within(const Errors& e, double bound) {

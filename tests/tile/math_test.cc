@@ -13,7 +13,8 @@ float exp2_of(float x) { return exp2_soft(Lanes<float>(x)).v[11]; }
 float log2_of(float x) { return log2_soft(Lanes<float>(x)).v[11]; }
 std::vector<float> nans() {
   std::vector<float> r;
-  for (u32 x : {0x7fc00000u, 0xffc00000u, 0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu, 0x7fc12345u})
+  for (u32 x :
+       {0x7fc00000u, 0xffc00000u, 0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu, 0x7fc12345u})
     r.push_back(std::bit_cast<float>(x));
   return r;
 }
@@ -35,12 +36,13 @@ TEST(Exp2Soft, Edges) {
   EXPECT_EQ(exp2_of(-0.0f), 1.0f);
   EXPECT_EQ(exp2_of(0x1p-149f), 1.0f);
 }
-// The exponent n is added to the bits of the result: added to a NaN's it makes a number, and so does
-// select(x >= -126, y, 0), whose condition a NaN fails.
+// The exponent n is added to the bits of the result: added to a NaN's it makes a number, and so
+// does select(x >= -126, y, 0), whose condition a NaN fails.
 TEST(Exp2Soft, NanStaysNan) {
   for (float x : nans()) {
     EXPECT_TRUE(std::isnan(exp2_of(x)));
-    const float among = exp2_soft(select(lane_id() == Lanes<i32>(11), Lanes<float>(x), Lanes<float>(1.0f))).v[11];
+    const float among =
+        exp2_soft(select(lane_id() == Lanes<i32>(11), Lanes<float>(x), Lanes<float>(1.0f))).v[11];
     EXPECT_TRUE(std::isnan(among));
   }
 }
@@ -53,7 +55,8 @@ TEST(Log2Soft, Edges) {
   EXPECT_EQ(log2_of(0.0f), -kInf);
   EXPECT_EQ(log2_of(-0.0f), -kInf);
   EXPECT_EQ(log2_of(kInf), kInf);
-  for (float x : {-1.0f, -0x1p-149f, -0x1p-126f, -1e30f, -kInf}) EXPECT_TRUE(std::isnan(log2_of(x))) << x;
+  for (float x : {-1.0f, -0x1p-149f, -0x1p-126f, -1e30f, -kInf})
+    EXPECT_TRUE(std::isnan(log2_of(x))) << x;
   for (float x : nans()) EXPECT_TRUE(std::isnan(log2_of(x)));
   // Beside 1 the result is small, and must be right in its own last place.
   EXPECT_EQ(log2_of(std::nextafter(1.0f, 2.0f)), float(std::log2(1 + 0x1p-23)));
@@ -66,7 +69,8 @@ TEST(NaturalFunctions, FollowFromBaseTwo) {
     const float y = exp2_soft(Lanes<float>(x * kLog2E)).v[0];
     EXPECT_NEAR(y / std::exp(double(x)), 1, 1e-7 * (2 + std::fabs(x)));
     if (x > 0) {
-      EXPECT_NEAR(log_soft(Lanes<float>(x)).v[0], std::log(double(x)), 2e-7 * (1 + std::fabs(std::log(x))));
+      EXPECT_NEAR(log_soft(Lanes<float>(x)).v[0], std::log(double(x)),
+                  2e-7 * (1 + std::fabs(std::log(x))));
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The address map of shared tiles: a bijection, its own inverse, and without bank conflicts on every
-// path that reaches it. A swizzle that is left out still gives right results; only counters see it.
+// The address map of shared tiles: a bijection, its own inverse, and without bank conflicts on
+// every path that reaches it. A swizzle that is left out still gives right results; only counters
+// see it.
 #include "kernels/tile/swizzle.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,8 @@ template <class T, int Rows, int Cols>
 struct Shape {
   using Tile = SharedTile<T, Rows, Cols>;
   static std::string name() {
-    return std::to_string(Rows) + "x" + std::to_string(Cols) + " of " + std::to_string(sizeof(T)) + " bytes";
+    return std::to_string(Rows) + "x" + std::to_string(Cols) + " of " + std::to_string(sizeof(T)) +
+           " bytes";
   }
 };
 
@@ -54,7 +56,8 @@ TEST(Swizzle, IsABijectionAndItsOwnInverse) {
         EXPECT_EQ(address % 16, 0u);
         EXPECT_GE(address, tile.base);
         EXPECT_LT(address, tile.base + u32(Rows * tile.kPitch));
-        EXPECT_EQ(i32(address - tile.base) / tile.kPitch, row) << "a chunk leaves its row: " << shape.name();
+        EXPECT_EQ(i32(address - tile.base) / tile.kPitch, row)
+            << "a chunk leaves its row: " << shape.name();
         seen.insert(address);
         EXPECT_EQ(swizzle(tile.kChunks, row, swizzle(tile.kChunks, row, chunk)), chunk);
         constexpr int kPerChunk = 16 / int(sizeof(T));
@@ -79,11 +82,13 @@ TEST(Swizzle, OperandsMeetNoBankConflict) {
       if constexpr (sizeof(T) == 2) {
         Lanes<u32> a[4];
         for (int m = 0; m < Rows / 16; m++)
-          for (int k = 0; k < Cols / 16; k++) detail::SharedA<T, Rows, Cols>{tile(), 0}.get(a, m, k);
+          for (int k = 0; k < Cols / 16; k++)
+            detail::SharedA<T, Rows, Cols>{tile(), 0}.get(a, m, k);
       } else {
         Lanes<T> a[2][4];
         for (int m = 0; m < Rows / 16; m++)
-          for (int k = 0; k < Cols / 4; k++) detail::SharedWordA<T, Rows, Cols>{tile(), 0}.get(a, m, k);
+          for (int k = 0; k < Cols / 4; k++)
+            detail::SharedWordA<T, Rows, Cols>{tile(), 0}.get(a, m, k);
       }
     });
     expect_no_conflict(as_a, "A " + shape.name());
@@ -108,7 +113,8 @@ TEST(Swizzle, OperandsMeetNoBankConflict) {
             detail::get_b(b, transpose(tile()), n, k);
           } else {
             Lanes<T> b[4][2];
-            for (int i = 0; i < 4; i++) detail::get_words_b(b, transpose(tile()), n + i % 2, 4 * k + i);
+            for (int i = 0; i < 4; i++)
+              detail::get_words_b(b, transpose(tile()), n + i % 2, 4 * k + i);
           }
         }
     });
@@ -126,7 +132,8 @@ void expect_load_without_conflict() {
               BlockPtr<const T, Rows, Cols>{data, Cols, Rows, Cols, 0, 0});
     });
     expect_no_conflict(outcome, "load " + shape.name());
-    EXPECT_EQ(outcome.counters.global_sectors, outcome.counters.global_sectors_ideal) << shape.name();
+    EXPECT_EQ(outcome.counters.global_sectors, outcome.counters.global_sectors_ideal)
+        << shape.name();
   });
 }
 TEST(Swizzle, AsynchronousCopiesMeetNoBankConflict) {
@@ -146,7 +153,8 @@ TEST(Swizzle, ATileWithoutItConflicts) {
       ldmatrix_x4(r, plain);
       ldmatrix_x4_trans(r, plain);
     });
-    const u64 ideal = outcome.counters.shared_wavefronts_ideal, actual = outcome.counters.shared_wavefronts;
+    const u64 ideal = outcome.counters.shared_wavefronts_ideal,
+              actual = outcome.counters.shared_wavefronts;
     EXPECT_EQ(ideal, 8u);
     // The pitch in units of a 128-byte line decides: whole lines put eight rows on four banks.
     EXPECT_GE(actual, 2 * ideal) << shape.name();

@@ -28,17 +28,21 @@ struct Wrong {
 
 bool is_nan(u32 x) { return (x & 0x7fffffffu) > 0x7f800000u; }
 
-// The nearer of the two bf16 numbers around x; at a tie the one with an even last bit. Past the largest
-// number stands 2^128, which is written as infinity.
+// The nearer of the two bf16 numbers around x; at a tie the one with an even last bit. Past the
+// largest number stands 2^128, which is written as infinity.
 u16 nearest_bf16(u32 x) {
   if ((x & 0x7fffffffu) == 0x7f800000u) return u16(x >> 16);
   const u32 below = (x & 0x7fffffffu) >> 16, above = below + 1;
-  const auto value = [](u32 h) { return h == 0x7f80u ? 0x1p128 : double(std::bit_cast<float>(h << 16)); };
-  const double at = std::bit_cast<float>(x & 0x7fffffffu), down = at - value(below), up = value(above) - at;
+  const auto value = [](u32 h) {
+    return h == 0x7f80u ? 0x1p128 : double(std::bit_cast<float>(h << 16));
+  };
+  const double at = std::bit_cast<float>(x & 0x7fffffffu), down = at - value(below),
+               up = value(above) - at;
   const u32 magnitude = down < up || (down == up && below % 2 == 0) ? below : above;
   return u16(magnitude | (x >> 16 & 0x8000u));
 }
-// The processor's own conversion where it has one. Elsewhere: scaled so that the kept bits are whole.
+// The processor's own conversion where it has one. Elsewhere: scaled so that the kept bits are
+// whole.
 u16 nearest_f16(u32 x) {
 #if defined(__F16C__)
   return u16(_cvtss_sh(std::bit_cast<float>(x), _MM_FROUND_TO_NEAREST_INT));
@@ -61,7 +65,9 @@ Wrong compare() {
     const Lanes<u32> got = narrow_bits<T>(bits_to_float(x));
     for (int i = 0; i < 32; i++) {
       const u16 scalar = kIsBf16 ? f32_to_bf16_bits(x.v[i]) : f32_to_f16_bits(x.v[i]);
-      const u16 oracle = is_nan(x.v[i]) ? u16(0x7fff) : kIsBf16 ? nearest_bf16(x.v[i]) : nearest_f16(x.v[i]);
+      const u16 oracle = is_nan(x.v[i]) ? u16(0x7fff)
+                         : kIsBf16      ? nearest_bf16(x.v[i])
+                                        : nearest_f16(x.v[i]);
       if (got.v[i] == scalar && scalar == oracle) continue;
       wrong.vector += got.v[i] != oracle, wrong.scalar += scalar != oracle, wrong.example = x.v[i];
     }

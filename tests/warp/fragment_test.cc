@@ -34,7 +34,8 @@ constexpr Holder holder_a(int row, int col) {
   constexpr int kFirst[2][2] = {{0, 4}, {2, 6}};
   return holder(row, col, kFirst[row / 8][col / 8]);
 }
-// B (16, 8): rows 0-7 hold b0 b1, rows 8-15 b2 b3; the block is transposed. m16n8k8: the upper half.
+// B (16, 8): rows 0-7 hold b0 b1, rows 8-15 b2 b3; the block is transposed. m16n8k8: the upper
+// half.
 constexpr Holder holder_b(int row, int col) { return holder(col, row, row < 8 ? 0 : 2); }
 
 // Lane arithmetic on the machine's own lanes and at compile time.
@@ -82,8 +83,8 @@ void expect_unit_products(sim::MmaMode mode) {
   for (int row = 0; row < 16; row++)
     for (int col = 0; col < 8; col++)
       for (int k = 0; k < K; k++) {
-        u32 a[K / 4][32] = {}, b[K / 8][32] = {};
-        float c[4][32] = {};
+        alignas(64) u32 a[K / 4][32] = {}, b[K / 8][32] = {};
+        alignas(64) float c[4][32] = {};
         const Holder in_a = holder_a(row, k), in_b = holder_b(k, col), out = holder_c(row, col);
         a[in_a.element / 2][in_a.lane] = u32(kOne) << (16 * (in_a.element % 2));
         b[in_b.element / 2][in_b.lane] = u32(kOne) << (16 * (in_b.element % 2));

@@ -39,9 +39,8 @@ class SharedMemoryTest : public ::testing::TestWithParam<bool> {  // with and wi
   sim::RunOptions run() const { return {.shared_bytes = 4096, .checks = GetParam()}; }
   static void name() { name_shared("words", 0, 4096, 1, 1024, 4); }
 };
-INSTANTIATE_TEST_SUITE_P(Checks, SharedMemoryTest, ::testing::Bool(), [](const auto& info) {
-  return info.param ? "on" : "off";
-});
+INSTANTIATE_TEST_SUITE_P(Checks, SharedMemoryTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "on" : "off"; });
 
 TEST_P(SharedMemoryTest, OneTwoAndFourWords) {
   for (u32 seed = 0; seed < 20; seed++) {
@@ -93,8 +92,8 @@ TEST_P(SharedMemoryTest, Chunks) {
     }
 }
 
-// Lane 8i + j points at row j of matrix i. Lane 4g + t of register i receives elements 2t, 2t + 1 of
-// row g; transposed, elements g of rows 2t, 2t + 1.
+// Lane 8i + j points at row j of matrix i. Lane 4g + t of register i receives elements 2t, 2t + 1
+// of row g; transposed, elements g of rows 2t, 2t + 1.
 TEST_P(SharedMemoryTest, Ldmatrix) {
   for (u32 seed = 0; seed < 20; seed++) {
     std::vector<int> row(32);  // where the row of each lane is, in 16-byte units; some are shared
@@ -184,7 +183,10 @@ TEST(CpAsync, LandsWhenItsGroupIsWaitedFor) {
   for (std::size_t i = 0; i < sizeof source; i++) source[i] = char(1 + i / 512);
   std::vector<std::vector<int>> seen;
   const auto outcome = run_kernel(
-      {.shared_bytes = 2048, .checks = true, .tensors = {vector("source", source, sizeof source, Role::input)}}, [&] {
+      {.shared_bytes = 2048,
+       .checks = true,
+       .tensors = {vector("source", source, sizeof source, Role::input)}},
+      [&] {
         name_shared("bytes", 0, 2048, 1, 512, 4);
         const auto look = [&] {  // past the checks: this test is not a kernel's read
           std::vector<int> v;
@@ -211,9 +213,8 @@ TEST(CpAsync, LandsWhenItsGroupIsWaitedFor) {
 // ---- global memory
 
 class GlobalMemoryTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Checks, GlobalMemoryTest, ::testing::Bool(), [](const auto& info) {
-  return info.param ? "on" : "off";
-});
+INSTANTIATE_TEST_SUITE_P(Checks, GlobalMemoryTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "on" : "off"; });
 
 template <class T>
 void expect_predicated(bool checks, T (*make)(int)) {
@@ -221,7 +222,9 @@ void expect_predicated(bool checks, T (*make)(int)) {
   for (int i = 0; i < 32; i++) in[std::size_t(i)] = make(i);
   Lanes<T> got;
   const auto outcome = run_kernel(
-      {.checks = checks, .tensors = {vector("in", in.data(), 32, Role::input), vector("out", out.data(), 32, Role::output)}},
+      {.checks = checks,
+       .tensors = {vector("in", in.data(), 32, Role::input),
+                   vector("out", out.data(), 32, Role::output)}},
       [&] {
         // Lanes that are off point outside the tensors.
         const auto place = lanes_of<i64>([](int i) { return i % 4 == 1 ? i64(1) << 40 : 31 - i; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor-core instructions: the card's rounding rule in vectors, in plain integers, and once more in
-// double from the rule's own words; the FMA chain; hand-computed cases that tell rules apart.
+// Tensor-core instructions: the card's rounding rule in vectors, in plain integers, and once more
+// in double from the rule's own words; the FMA chain; hand-computed cases that tell rules apart.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,15 +38,16 @@ struct Product {
 using Matrix = std::array<std::array<float, 8>, 16>;
 
 Matrix multiply(const Product& p, bool is_bf16, int k, MmaMode mode, const MmaRule& rule) {
-  u32 a[4][32] = {}, b[2][32] = {};
-  float c[4][32];
+  alignas(64) u32 a[4][32] = {}, b[2][32] = {};
+  alignas(64) float c[4][32];
   for (int lane = 0; lane < 32; lane++) {
     for (int s = 0; s < k / 8; s++)
       for (int half = 0; half < 2; half++) {
         for (int i = 0; i < 2; i++)
           a[2 * s + i][lane] |= u32(p.a[operand_a_row(lane, i)][8 * s + operand_a_col(lane, half)])
                                 << (16 * half);
-        b[s][lane] |= u32(p.b[8 * s + operand_b_row(lane, half)][operand_b_col(lane)]) << (16 * half);
+        b[s][lane] |= u32(p.b[8 * s + operand_b_row(lane, half)][operand_b_col(lane)])
+                      << (16 * half);
       }
     for (int i = 0; i < 4; i++) c[i][lane] = p.c[row_of(lane, i)][col_of(lane, i)];
   }
@@ -63,7 +64,8 @@ Matrix multiply(const Product& p, bool is_bf16, int k, MmaMode mode, const MmaRu
 // The exponent of a number whose format has `least` as the exponent of its subnormals.
 int exponent(double x, int least) { return std::max(std::ilogb(x), least); }
 
-float step_in_double(float c, const u16* a, const u16* b, int stride_b, int n, bool is_bf16, int fraction_bits) {
+float step_in_double(float c, const u16* a, const u16* b, int stride_b, int n, bool is_bf16,
+                     int fraction_bits) {
   const int least = is_bf16 ? -126 : -14;
   double special = 0, term[17];
   int e[17], top = -10000;
@@ -89,7 +91,9 @@ float step_in_double(float c, const u16* a, const u16* b, int stride_b, int n, b
   // Toward zero to 24 bits, or to a multiple of the smallest subnormal; then 2^128 and up is inf.
   const int unit = std::max(std::ilogb(sum) - 23, -149 - (top - fraction_bits));
   const double cut = std::ldexp(std::trunc(std::ldexp(sum, -unit)), unit + top - fraction_bits);
-  return std::fabs(cut) >= 0x1p128 ? std::copysign(std::numeric_limits<float>::infinity(), float(cut)) : float(cut);
+  return std::fabs(cut) >= 0x1p128
+             ? std::copysign(std::numeric_limits<float>::infinity(), float(cut))
+             : float(cut);
 }
 
 Matrix in_double(const Product& p, bool is_bf16, int k, const MmaRule& rule) {
@@ -99,7 +103,8 @@ Matrix in_double(const Product& p, bool is_bf16, int k, const MmaRule& rule) {
       float x = p.c[r][c];
       const int terms = std::min(rule.terms, k);
       for (int first = 0; first < k; first += terms)
-        x = step_in_double(x, &p.a[r][first], &p.b[first][c], 8, terms, is_bf16, rule.fraction_bits);
+        x = step_in_double(x, &p.a[r][first], &p.b[first][c], 8, terms, is_bf16,
+                           rule.fraction_bits);
       d[std::size_t(r)][std::size_t(c)] = x;
     }
   return d;
@@ -129,10 +134,10 @@ u16 draw(Random& r, Inputs kind, bool is_bf16) {
   if (kind == Inputs::spread) return u16(rest | (1 + r.below((1 << e_bits) - 2)) << m_bits);
   switch (r.below(8)) {
     case 0: return u16(any & 0x8000);
-    case 1: return rest;                                                 // subnormal
-    case 2: return u16(rest | ((1 << e_bits) - 2) << m_bits);            // large
+    case 1: return rest;                                       // subnormal
+    case 2: return u16(rest | ((1 << e_bits) - 2) << m_bits);  // large
     case 3: return r.below(4) ? rest : u16((any & 0x8000) | ((1 << e_bits) - 1) << m_bits);  // inf
-    case 4: return r.below(16) ? rest : u16(any | ((1 << e_bits) - 1) << m_bits);           // NaN
+    case 4: return r.below(16) ? rest : u16(any | ((1 << e_bits) - 1) << m_bits);            // NaN
     default: return u16(rest | (bias - r.below(5)) << m_bits);
   }
 }
@@ -171,16 +176,18 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> r;
   for (const MmaRule rule : {MmaRule{8, 24}, MmaRule{16, 25}})
-    for (const auto& [is_bf16, k] : {std::pair(false, 8), std::pair(false, 16), std::pair(true, 16)})
+    for (const auto& [is_bf16, k] :
+         {std::pair(false, 8), std::pair(false, 16), std::pair(true, 16)})
       r.push_back({is_bf16, k, rule});
   return r;
 }
 std::string label(const Case& c) {
-  return std::string(c.is_bf16 ? "bf16" : "f16") + "_k" + std::to_string(c.k) + "_L" + std::to_string(c.rule.terms) +
-         "_F" + std::to_string(c.rule.fraction_bits);
+  return std::string(c.is_bf16 ? "bf16" : "f16") + "_k" + std::to_string(c.k) + "_L" +
+         std::to_string(c.rule.terms) + "_F" + std::to_string(c.rule.fraction_bits);
 }
 class Mma : public ::testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(All, Mma, ::testing::ValuesIn(cases()), [](const auto& info) { return label(info.param); });
+INSTANTIATE_TEST_SUITE_P(All, Mma, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return label(info.param); });
 
 // Multiples of 1/8 up to 1: every partial sum is a number, so no mode may round anything.
 TEST_P(Mma, ExactDomain) {
@@ -200,8 +207,10 @@ TEST_P(Mma, ExactDomain) {
       for (std::size_t i = 0; i < 16; i++)
         for (std::size_t j = 0; j < 8; j++) {
           double sum = p.c[i][j];
-          for (int n = 0; n < k; n++) sum += double(widened(p.a[i][n], is_bf16)) * widened(p.b[n][j], is_bf16);
-          ASSERT_EQ(to_bits(d[i][j]), to_bits(float(sum) + 0.0f)) << i << " " << j << " mode " << int(mode);
+          for (int n = 0; n < k; n++)
+            sum += double(widened(p.a[i][n], is_bf16)) * widened(p.b[n][j], is_bf16);
+          ASSERT_EQ(to_bits(d[i][j]), to_bits(float(sum) + 0.0f))
+              << i << " " << j << " mode " << int(mode);
         }
     }
   }
@@ -211,7 +220,11 @@ TEST_P(Mma, ExactDomain) {
 struct Met {
   int nan = 0, inf = 0, subnormal = 0, zero = 0, other = 0;
   void count(float x) {
-    (std::isnan(x) ? nan : std::isinf(x) ? inf : x == 0 ? zero : std::fabs(x) < 0x1p-126f ? subnormal : other)++;
+    (std::isnan(x)              ? nan
+     : std::isinf(x)            ? inf
+     : x == 0                   ? zero
+     : std::fabs(x) < 0x1p-126f ? subnormal
+                                : other)++;
   }
 };
 
@@ -229,9 +242,11 @@ TEST_P(Mma, ExactEqualsTheRule) {
         for (std::size_t j = 0; j < 8; j++) {
           met.count(slow[i][j]);
           ASSERT_EQ(to_bits(fast[i][j]), to_bits(slow[i][j]))
-              << name_of(kind) << " seed " << seed << " (" << i << ", " << j << ") " << fast[i][j] << " " << slow[i][j];
+              << name_of(kind) << " seed " << seed << " (" << i << ", " << j << ") " << fast[i][j]
+              << " " << slow[i][j];
           ASSERT_EQ(to_bits(third[i][j]), to_bits(slow[i][j]))
-              << "rule in double: " << name_of(kind) << " seed " << seed << " (" << i << ", " << j << ")";
+              << "rule in double: " << name_of(kind) << " seed " << seed << " (" << i << ", " << j
+              << ")";
         }
     }
     EXPECT_GT(met.other, 1000) << name_of(kind);
@@ -242,7 +257,8 @@ TEST_P(Mma, ExactEqualsTheRule) {
   }
 }
 
-// Results below 2^-126 and beyond 2^128, which attention never meets: c alone, and in bf16 products.
+// Results below 2^-126 and beyond 2^128, which attention never meets: c alone, and in bf16
+// products.
 TEST_P(Mma, SubnormalResultsAndOverflow) {
   const auto [is_bf16, k, rule] = GetParam();
   Met met;
@@ -252,17 +268,22 @@ TEST_P(Mma, SubnormalResultsAndOverflow) {
     Product p;
     if (is_bf16) {
       for (auto& row : p.a)
-        for (u16& x : row) x = u16((r() & 0x807f) | u32(large ? 190 - r.below(3) : 63 - r.below(8)) << 7);
+        for (u16& x : row)
+          x = u16((r() & 0x807f) | u32(large ? 190 - r.below(3) : 63 - r.below(8)) << 7);
       for (auto& row : p.b)
-        for (u16& x : row) x = u16((r() & 0x807f) | u32(large ? 190 - r.below(3) : 63 - r.below(8)) << 7);
+        for (u16& x : row)
+          x = u16((r() & 0x807f) | u32(large ? 190 - r.below(3) : 63 - r.below(8)) << 7);
     }
     for (auto& row : p.c)
-      for (float& x : row) x = from_bits((r() & 0x807fffff) | u32(large ? 254 - r.below(2) : r.below(3)) << 23);
-    const Matrix fast = multiply(p, is_bf16, k, MmaMode::exact, rule), slow = in_double(p, is_bf16, k, rule);
+      for (float& x : row)
+        x = from_bits((r() & 0x807fffff) | u32(large ? 254 - r.below(2) : r.below(3)) << 23);
+    const Matrix fast = multiply(p, is_bf16, k, MmaMode::exact, rule),
+                 slow = in_double(p, is_bf16, k, rule);
     for (std::size_t i = 0; i < 16; i++)
       for (std::size_t j = 0; j < 8; j++) {
         met.count(slow[i][j]);
-        ASSERT_EQ(to_bits(fast[i][j]), to_bits(slow[i][j])) << seed << " (" << i << ", " << j << ")";
+        ASSERT_EQ(to_bits(fast[i][j]), to_bits(slow[i][j]))
+            << seed << " (" << i << ", " << j << ")";
       }
   }
   EXPECT_GT(met.subnormal, 1000);
@@ -278,28 +299,33 @@ TEST_P(Mma, FmaModeIsAChainOfFma) {
       for (std::size_t i = 0; i < 16; i++)
         for (std::size_t j = 0; j < 8; j++) {
           float sum = p.c[i][j];
-          for (int n = 0; n < k; n++) sum = std::fma(widened(p.a[i][n], is_bf16), widened(p.b[n][j], is_bf16), sum);
+          for (int n = 0; n < k; n++)
+            sum = std::fma(widened(p.a[i][n], is_bf16), widened(p.b[n][j], is_bf16), sum);
           if (std::isnan(sum))
             ASSERT_TRUE(std::isnan(d[i][j]));
           else
-            ASSERT_EQ(to_bits(d[i][j]), to_bits(sum)) << name_of(kind) << " seed " << seed << " (" << i << ", " << j << ")";
+            ASSERT_EQ(to_bits(d[i][j]), to_bits(sum))
+                << name_of(kind) << " seed " << seed << " (" << i << ", " << j << ")";
         }
     }
 }
 
 // ---- cases by hand, which tell one rule from another
 
-float step(const std::vector<float>& a, const std::vector<float>& b, float c, int fraction_bits, bool is_bf16 = false) {
+float step(const std::vector<float>& a, const std::vector<float>& b, float c, int fraction_bits,
+           bool is_bf16 = false) {
   std::vector<u16> x, y;
   for (float v : a) x.push_back(narrowed(v, is_bf16));
   for (float v : b) y.push_back(narrowed(v, is_bf16));
   return mma_step_scalar(c, x.data(), y.data(), int(x.size()), is_bf16, fraction_bits);
 }
-float in_two_steps(const std::vector<float>& a, const std::vector<float>& b, float c, int fraction_bits) {
+float in_two_steps(const std::vector<float>& a, const std::vector<float>& b, float c,
+                   int fraction_bits) {
   const std::size_t half = a.size() / 2;
   const auto h = std::ptrdiff_t(half);
   return step({a.begin() + h, a.end()}, {b.begin() + h, b.end()},
-              step({a.begin(), a.begin() + h}, {b.begin(), b.begin() + h}, c, fraction_bits), fraction_bits);
+              step({a.begin(), a.begin() + h}, {b.begin(), b.begin() + h}, c, fraction_bits),
+              fraction_bits);
 }
 
 TEST(MmaByHand, HowManyTermsAreAddedAtOnce) {
@@ -315,7 +341,8 @@ TEST(MmaByHand, HowManyFractionBits) {
   EXPECT_EQ(step({1}, {1}, c, 24), 0x1p-24f);
   EXPECT_EQ(step({1}, {1}, c, 25), 0x1p-24f);
   EXPECT_EQ(step({1}, {1}, c, 23), 0x1p-23f);
-  // 2^-25 beside 1: F = 25 keeps it until the end, where two of them reach the last bit of 1 - 2^-24.
+  // 2^-25 beside 1: F = 25 keeps it until the end, where two of them reach the last bit of 1 -
+  // 2^-24.
   const std::vector<float> a{1, -0x1p-12f, -0x1p-12f}, b{1, 0x1p-13f, 0x1p-13f};
   EXPECT_EQ(step(a, b, 0, 24), 1.0f);
   EXPECT_EQ(step(a, b, 0, 25), 1 - 0x1p-24f);
@@ -330,7 +357,8 @@ TEST(MmaByHand, TermsAreCutTowardZero) {
   EXPECT_EQ(step({1}, {1}, 2 - 0x1p-23f, 24), 3 - 0x1p-22f);
 }
 TEST(MmaByHand, ProductsAreNotNormalised) {
-  // 1.5 * 1.5 counts as exponent 0: 2^-24 beside it is still kept (with c = -2.25 it is all there is).
+  // 1.5 * 1.5 counts as exponent 0: 2^-24 beside it is still kept (with c = -2.25 it is all there
+  // is).
   EXPECT_EQ(step({1.5f, 0x1p-12f}, {1.5f, 0x1p-12f}, -1.25f, 24), 1.0f);
   EXPECT_EQ(step({1.5f, 1.5f, 0x1p-12f}, {1.5f, -1.5f, 0x1p-12f}, 0, 24), 0x1p-24f);
   EXPECT_EQ(step({2.25f, -2.25f, 0x1p-12f}, {1, 1, 0x1p-12f}, 0, 24), 0.0f);
@@ -344,7 +372,8 @@ TEST(MmaByHand, SubnormalInputsKeepTheirExponent) {
   EXPECT_EQ(step({0x1p-24f}, {0x1p-24f}, 0x1p-53f, 25), 0x1p-48f + 0x1p-53f);
 }
 TEST(MmaByHand, SpecialValues) {
-  constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float inf = std::numeric_limits<float>::infinity(),
+                  nan = std::numeric_limits<float>::quiet_NaN();
   for (bool is_bf16 : {false, true}) {
     EXPECT_EQ(step({inf, 1}, {1, 1}, 0, 24, is_bf16), inf);
     EXPECT_EQ(step({inf, 1}, {-1, 1}, 0, 24, is_bf16), -inf);
@@ -379,13 +408,16 @@ TEST(MmaByHand, WrongRulesAreRejected) {
           chain = std::fma(widened(p.a[i][n], false), widened(b[n], false), chain);
           sum += double(widened(p.a[i][n], false)) * widened(b[n], false);
         }
-        const float wrong[] = {mma_step_scalar(c, p.a[i], b, 8, false, 23), mma_step_scalar(c, p.a[i], b, 8, false, 25),
-                               mma_step_scalar(mma_step_scalar(c, p.a[i], b, 4, false, 24), p.a[i] + 4, b + 4, 4, false, 24),
+        const float wrong[] = {mma_step_scalar(c, p.a[i], b, 8, false, 23),
+                               mma_step_scalar(c, p.a[i], b, 8, false, 25),
+                               mma_step_scalar(mma_step_scalar(c, p.a[i], b, 4, false, 24),
+                                               p.a[i] + 4, b + 4, 4, false, 24),
                                float(sum), chain};
         for (int w = 0; w < 5; w++) differ[w] += to_bits(wrong[w]) != to_bits(right);
       }
   }
-  const char* name[] = {"F = 23", "F = 25", "two adders of four", "one rounding to nearest", "FMA chain"};
+  const char* name[] = {"F = 23", "F = 25", "two adders of four", "one rounding to nearest",
+                        "FMA chain"};
   for (int w = 0; w < 5; w++) {
     EXPECT_GT(differ[w], total / 50) << name[w];
     RecordProperty(std::string("differ_") + std::to_string(w), differ[w]);
@@ -402,7 +434,8 @@ TEST(MmaInstruction, UsesTheCardsRuleAndNumerics) {
   for (const Card& card : kCards)
     for (const MmaMode mode : {MmaMode::exact, MmaMode::fma}) {
       for (u64 seed = 0; seed < 20; seed++) {
-        const Product f = random_product(seed, Inputs::normal, false), h = random_product(seed, Inputs::normal, true);
+        const Product f = random_product(seed, Inputs::normal, false),
+                      h = random_product(seed, Inputs::normal, true);
         const auto run = [&](const Product& p, int k, bool is_bf16) {
           Matrix d;
           const auto outcome = run_kernel({.card = card, .numerics = mode}, [&] {
@@ -427,7 +460,8 @@ TEST(MmaInstruction, UsesTheCardsRuleAndNumerics) {
             else
               mma_m16n8k8<f16>(c, a8, b[0]);
             for (int lane = 0; lane < 32; lane++)
-              for (int i = 0; i < 4; i++) d[std::size_t(row_of(lane, i))][std::size_t(col_of(lane, i))] = c[i].v[lane];
+              for (int i = 0; i < 4; i++)
+                d[std::size_t(row_of(lane, i))][std::size_t(col_of(lane, i))] = c[i].v[lane];
           });
           EXPECT_EQ(outcome.counters.mma, 1u);
           return d;
@@ -446,7 +480,8 @@ TEST(MmaInstruction, K16IsAPairOfK8UnderRule8) {
     const Product p = random_product(seed, Inputs::normal, false);
     Product second = p;
     for (const MmaRule rule : {MmaRule{8, 24}, MmaRule{16, 25}}) {
-      const Matrix whole = multiply(p, false, 16, MmaMode::exact, rule), first = multiply(p, false, 8, MmaMode::exact, rule);
+      const Matrix whole = multiply(p, false, 16, MmaMode::exact, rule),
+                   first = multiply(p, false, 8, MmaMode::exact, rule);
       for (std::size_t i = 0; i < 16; i++) {
         std::copy(p.a[i] + 8, p.a[i] + 16, second.a[i]);
         std::copy(first[i].begin(), first[i].end(), second.c[i]);
@@ -462,7 +497,9 @@ TEST(MmaInstruction, K16IsAPairOfK8UnderRule8) {
   EXPECT_TRUE(hopper_differs);
 }
 
-TEST(MmaInstruction, Bf16HasNoK8) { EXPECT_EQ(mma_function(true, 8, MmaMode::exact, {8, 24}), nullptr); }
+TEST(MmaInstruction, Bf16HasNoK8) {
+  EXPECT_EQ(mma_function(true, 8, MmaMode::exact, {8, 24}), nullptr);
+}
 
 }  // namespace
 }  // namespace tessera::sim

@@ -23,10 +23,10 @@ u32 to_bits(float x) { return std::bit_cast<u32>(x); }
 
 // Both signs of every kind of number, with the places where fp16 and bf16 round to something else.
 std::vector<float> interesting() {
-  std::vector<float> x{0.0f,           1.0f,   1.5f,     0x1p-126f,  0x1p-149f,   0x1.fffffcp-127f,
-                       0x1.fffffep127f, kInf,  65504.0f, 65519.0f,   65520.0f,    0x1p-24f,
-                       0x1p-25f,        0x1.000002p-25f, 0x1.01p0f,  0x1.02p0f,   0x1.03p0f,
-                       0x1.002p0f,      0x1.006p0f,      0x1.ffep-15f, 0x1.fffp-15f};
+  std::vector<float> x{
+      0.0f,      1.0f,      1.5f,      0x1p-126f,  0x1p-149f,  0x1.fffffcp-127f, 0x1.fffffep127f,
+      kInf,      65504.0f,  65519.0f,  65520.0f,   0x1p-24f,   0x1p-25f,         0x1.000002p-25f,
+      0x1.01p0f, 0x1.02p0f, 0x1.03p0f, 0x1.002p0f, 0x1.006p0f, 0x1.ffep-15f,     0x1.fffp-15f};
   for (u32 nan : {0x7fc00000u, 0x7f800001u, 0x7fffffffu, 0x7fc01234u}) x.push_back(from_bits(nan));
   for (std::size_t i = 0, n = x.size(); i < n; i++)
     x.push_back(from_bits(to_bits(x[i]) ^ 0x80000000u));
@@ -37,15 +37,15 @@ TEST(Registers, WhoAndWhere) {
   const Lanes<i32> lane = lane_id();
   for (int i = 0; i < 32; i++) EXPECT_EQ(lane.v[i], i);
   std::vector<int> warp(6, -1);
-  run_kernel({.warps = 3, .blocks = 2}, [&] {
-    warp[std::size_t(block_index() * 3 + u32(warp_id()))] = warp_id();
-  });
+  run_kernel({.warps = 3, .blocks = 2},
+             [&] { warp[std::size_t(block_index() * 3 + u32(warp_id()))] = warp_id(); });
   EXPECT_EQ(warp, (std::vector<int>{0, 1, 2, 0, 1, 2}));
 }
 
 TEST(Registers, Select) {
   const Lanes<bool> m = mask_of([](int i) { return i % 3 == 0; });
-  const auto a = lanes_of<i32>([](int i) { return i; }), b = lanes_of<i32>([](int i) { return -i; });
+  const auto a = lanes_of<i32>([](int i) { return i; }),
+             b = lanes_of<i32>([](int i) { return -i; });
   const Lanes<i32> both = select(m, a, b), left = select(m, i32(7), b), right = select(m, a, 9);
   for (int i = 0; i < 32; i++) {
     EXPECT_EQ(both.v[i], i % 3 == 0 ? i : -i);
@@ -102,7 +102,8 @@ TEST(Registers, Shuffles) {
 TEST(Registers, WarpAny) {
   EXPECT_FALSE(warp_any(Lanes<bool>(false)));
   EXPECT_TRUE(warp_any(Lanes<bool>(true)));
-  for (int lane = 0; lane < 32; lane++) EXPECT_TRUE(warp_any(mask_of([&](int i) { return i == lane; })));
+  for (int lane = 0; lane < 32; lane++)
+    EXPECT_TRUE(warp_any(mask_of([&](int i) { return i == lane; })));
 }
 
 TEST(Registers, PoisonIsNanInEveryType) {
@@ -156,15 +157,23 @@ TEST(Arithmetic, NothingIsContracted) {
   EXPECT_EQ(y * y + w, 0.0);
 }
 
-TEST(Arithmetic, DivideIsCorrectlyRounded) {
+TEST(Arithmetic, DivisionIsCorrectlyRounded) {
   for (u64 n = 0; n < 20000; n++) {
-    const float x = from_bits(u32(sim::mix(n, 7))), y = from_bits(u32(sim::mix(n, 8)));
-    const float r = divide(Lanes<float>(x), Lanes<float>(y)).v[n % 32];
-    const double exact = double(x) / double(y);  // rounding twice is harmless: 53 >= 2 * 24 + 2
-    if (std::isnan(exact)) {
-      ASSERT_TRUE(std::isnan(r));
-    } else if (std::fabs(exact) >= 0x1p-126) {
-      ASSERT_EQ(to_bits(r), to_bits(float(exact)));
+    const auto draw = [&](u64 salt) {  // 2^-40 to 2^40, either sign
+      return from_bits((u32(sim::mix(n, salt)) & 0x807fffffu) | u32(87 + sim::mix(n, salt + 1) % 81)
+                                                                    << 23);
+    };
+    const float x = draw(10), y = draw(20);
+    // Rounding twice is harmless: 53 >= 2 * 24 + 2.
+    ASSERT_EQ(to_bits(divide_normal(Lanes<float>(x), Lanes<float>(y)).v[n % 32]),
+              to_bits(float(double(x) / double(y))));
+    ASSERT_EQ(to_bits(reciprocal_normal(Lanes<float>(y)).v[n % 32]), to_bits(float(1 / double(y))));
+  }
+  EXPECT_EQ(divide_normal(Lanes<float>(0.0f), Lanes<float>(3.0f)).v[0], 0.0f);
+  for (float nan : interesting()) {
+    if (std::isnan(nan)) {
+      EXPECT_TRUE(std::isnan(reciprocal_normal(Lanes<float>(nan)).v[0]));
+      EXPECT_TRUE(std::isnan(divide_normal(Lanes<float>(nan), Lanes<float>(1.0f)).v[0]));
     }
   }
 }
@@ -213,7 +222,8 @@ TEST(Conversions, EveryBf16Pattern) { expect_every_pattern<bf16>(7, 127, 0x7f80)
 
 TEST(Conversions, NarrowRoundsToNearestEven) {  // all 2^32 inputs: conversion_test.cc
   const auto narrowed = [](float x) {
-    return std::pair(narrow<f16>(Lanes<float>(x)).v[9].bits, narrow<bf16>(Lanes<float>(x)).v[9].bits);
+    return std::pair(narrow<f16>(Lanes<float>(x)).v[9].bits,
+                     narrow<bf16>(Lanes<float>(x)).v[9].bits);
   };
   EXPECT_EQ(narrowed(0x1.002p0f), std::pair(u16(0x3c00), u16(0x3f80)));  // fp16: tie, to even
   EXPECT_EQ(narrowed(0x1.006p0f), std::pair(u16(0x3c02), u16(0x3f80)));  // fp16: tie, to even
@@ -229,7 +239,8 @@ TEST(Conversions, NarrowRoundsToNearestEven) {  // all 2^32 inputs: conversion_t
   EXPECT_EQ(narrowed(0x1.fffffep127f), std::pair(u16(0x7c00), u16(0x7f80)));
   EXPECT_EQ(narrowed(-0.0f), std::pair(u16(0x8000), u16(0x8000)));
   for (float x : interesting()) {
-    EXPECT_EQ(narrowed(x), std::pair(f32_to_f16_bits(to_bits(x)), f32_to_bf16_bits(to_bits(x)))) << x;
+    EXPECT_EQ(narrowed(x), std::pair(f32_to_f16_bits(to_bits(x)), f32_to_bf16_bits(to_bits(x))))
+        << x;
     if (std::isnan(x)) {
       EXPECT_EQ(narrowed(x), std::pair(u16(0x7fff), u16(0x7fff)));
     }
