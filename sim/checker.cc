@@ -127,6 +127,7 @@ bool GlobalShadow::access(Block& b, int lane, const char* address, int bytes, bo
   i64 index = 0;
   for (int i = 0; i < c->t.rank; i++) index = index * c->t.extent[i] + at[i];
   const u64 me = u64(b.index) + 1;
+  bool ok = true;  // a lane that races leaves memory alone: the other block may be there now
   for (int i = 0; i < bytes / c->t.element_size; i++) {
     std::atomic<u64>& cell = c->cell[std::size_t(index + i)];
     u64 was = cell.load(std::memory_order_relaxed), now;
@@ -134,20 +135,23 @@ bool GlobalShadow::access(Block& b, int lane, const char* address, int bytes, bo
       if ((was & 0xffffffff) == me) continue;
       const std::lock_guard<std::mutex> lock(mutex_);
       early_reads_.push_back({c, index + i, b.index, b.current, lane, site});
+      ok = false;
       continue;
     }
     do {
       now = (was >> 32 ? was & ~u64(0xffffffff) : me << 32) | me;
     } while (!cell.compare_exchange_weak(was, now, std::memory_order_relaxed));
     const u64 writer = was & 0xffffffff;
+    if (!writer) continue;
+    const std::string what = element(*c, index + i) + " is written ";
     if (writer == me)
-      findings_.add("coverage", b, site, lane, element(*c, index + i) + " is written twice");
-    else if (writer)
-      findings_.add(
-          "races", b, site, lane,
-          element(*c, index + i) + " is written by block " + std::to_string(writer - 1) + " too");
+      findings_.add("coverage", b, site, lane, what + "twice");
+    else
+      findings_.add("races", b, site, lane,
+                    what + "by block " + std::to_string(writer - 1) + " too");
+    ok = ok && writer == me;
   }
-  return true;
+  return ok;
 }
 
 std::string GlobalShadow::outside(const char* address) const {

@@ -47,7 +47,8 @@ void Fiber::start(void (*body)(void*), void* argument) {
     stack_ = static_cast<char*>(p) + page();
   }
 #if TESSERA_TSAN  // making one takes 0.3 ms: kept from run to run, unless a run was abandoned
-  if (sanitizer_inside_ && !returned_) __tsan_destroy_fiber(std::exchange(sanitizer_inside_, nullptr));
+  if (sanitizer_inside_ && !returned_)
+    __tsan_destroy_fiber(std::exchange(sanitizer_inside_, nullptr));
   if (!sanitizer_inside_) sanitizer_inside_ = __tsan_create_fiber(0);
 #endif
   body_ = body, argument_ = argument, returned_ = false;
@@ -58,7 +59,8 @@ void Fiber::start(void (*body)(void*), void* argument) {
 #endif
 }
 
-#if TESSERA_TSAN  // it is entered in every run and left in none: TSan's own stack must not learn of it
+#if TESSERA_TSAN  // it is entered in every run and left in none: TSan's own stack must not learn of
+                  // it
 __attribute__((no_sanitize("thread")))
 #endif
 void Fiber::main(ctx::transfer_t t) {

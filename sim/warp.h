@@ -69,9 +69,6 @@ TESSERA_FN Lanes<float> fma(const Lanes<float>& a, const Lanes<float>& b, const 
   return r;
 }
 TESSERA_FN Lanes<float> reciprocal_normal(const Lanes<float>& x) { return Lanes<float>(1.0f) / x; }
-TESSERA_FN Lanes<float> divide_normal(const Lanes<float>& a, const Lanes<float>& b) {
-  return a / b;
-}
 // PTX max.f32: a NaN loses against a number, and +0 is larger than -0.
 TESSERA_FN Lanes<float> max(const Lanes<float>& a, const Lanes<float>& b) {
   const Lanes<float> zero_or_same = bits_to_float(float_to_bits(a) & float_to_bits(b));

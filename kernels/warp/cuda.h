@@ -56,19 +56,12 @@ TESSERA_FN auto apply(F f, T... x) {
   return f(x...);
 }
 TESSERA_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-// The compiler's own 1 / x and a / b carry a subroutine for extreme operands; what is live across
-// its call is spilled. Without it: a Newton step gives the rounded reciprocal, Markstein's
-// correction the rounded quotient.
+// The compiler's own 1 / x carries a subroutine for extreme operands, and what is live across its call is
+// spilled. Without it, one Newton step gives the rounded value.
 TESSERA_FN float reciprocal_normal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return __fmaf_rn(y, __fmaf_rn(-x, y, 1.0f), y);
-}
-TESSERA_FN float divide_normal(float a, float b) {
-  const float y = reciprocal_normal(b);
-  float q = __fmul_rn(a, y);
-  q = __fmaf_rn(__fmaf_rn(-b, q, a), y, q);
-  return __fmaf_rn(__fmaf_rn(-b, q, a), y, q);
 }
 TESSERA_FN float max(float a, float b) { return fmaxf(a, b); }
 TESSERA_FN float ex2(float x) {

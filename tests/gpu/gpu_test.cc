@@ -106,7 +106,9 @@ TEST(Gpu, InstructionsAreRecorded) {
   };
   for (const Function f : {Function::exp2_soft, Function::log2_soft, Function::narrow_f16,
                            Function::narrow_bf16, Function::reciprocal_normal})
-    line(kFunctionNames[int(f)], function_on_gpu(f));
+    for (const bool sample : {false, true})
+      line(std::string(kFunctionNames[int(f)]) + (sample ? "_sample" : ""),
+           function_on_gpu(f, sample));
   line("mma_m16n8k8_f16", mma_on_gpu(false, 8));
   if (cuda::device_arch() < Arch::sm_89) return;  // Turing has no m16n8k16
   line("mma_m16n8k16_f16", mma_on_gpu(false, 16));

@@ -22,11 +22,12 @@ __device__ u32 apply_function(Function f, u32 x) {
   return 0;
 }
 
-__global__ void functions(Function f, unsigned long long* sum) {
+__global__ void functions(Function f, bool sample, unsigned long long* sum) {
   unsigned long long mine = 0;
   for (u64 x = blockIdx.x * u64(blockDim.x) + threadIdx.x; x < (u64(1) << 32);
        x += u64(gridDim.x) * blockDim.x)
-    if (in_domain(f, u32(x))) mine += term(x, apply_function(f, u32(x)));
+    if (in_domain(f, u32(x)) && (!sample || in_sample(u32(x))))
+      mine += term(x, apply_function(f, u32(x)));
   atomicAdd(sum, mine);
 }
 
@@ -67,8 +68,8 @@ u64 run(F launch) {
 
 }  // namespace
 
-u64 function_on_gpu(Function f) {
-  return run([&](unsigned long long* sum) { functions<<<1024, 256>>>(f, sum); });
+u64 function_on_gpu(Function f, bool sample) {
+  return run([&](unsigned long long* sum) { functions<<<1024, 256>>>(f, sample, sum); });
 }
 u64 mma_on_gpu(bool is_bf16, int k) {
   return run([&](unsigned long long* sum) {

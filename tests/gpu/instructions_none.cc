@@ -6,7 +6,7 @@
 
 namespace tessera::testing {
 
-u64 function_on_gpu(Function) { std::abort(); }
+u64 function_on_gpu(Function, bool) { std::abort(); }
 u64 mma_on_gpu(bool, int) { std::abort(); }
 
 }  // namespace tessera::testing

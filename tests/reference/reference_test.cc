@@ -478,7 +478,7 @@ TEST(Tolerance, IsTheFormulaAndIgnoresNonFiniteInputs) {
   EXPECT_DOUBLE_EQ(bf16[0], 2 * 0x1p-8 * 5 + 0x1p-22 * (2 * 0.5 * 3 * 4 + 4) * 8);
   EXPECT_DOUBLE_EQ(bf16[1], 2 * 0x1p-8 * 3.5 + 0x1p-22 * (2 * 0.5 * 3 * 4 + 4) * 8);
   const auto f16 = forward_tolerance(p, Dtype::f16, {-kInf, kNan}, k, v, r);
-  EXPECT_DOUBLE_EQ(f16[0], 2 * 0x1p-11 * 5 + 0x1p-22 * 4 * 8 + 0x1p-25);
+  EXPECT_DOUBLE_EQ(f16[0], 2 * 0x1p-11 * 5 + 0x1p-22 * 4 * 8 + 0x1p-25 * (1 + 5));
   EXPECT_DOUBLE_EQ(lse_tolerance(p, {3, 1}, k, r),
                    0x1p-24 * (4 * 2 * 0.5 * 3 * 4 + 1 + 4 + 4 * 2 * std::log(2.)));
   EXPECT_THROW(forward_tolerance(p, Dtype::field, q, k, v, r), std::invalid_argument);

@@ -157,23 +157,19 @@ TEST(Arithmetic, NothingIsContracted) {
   EXPECT_EQ(y * y + w, 0.0);
 }
 
-TEST(Arithmetic, DivisionIsCorrectlyRounded) {
+TEST(Arithmetic, TheReciprocalIsCorrectlyRounded) {
   for (u64 n = 0; n < 20000; n++) {
     const auto draw = [&](u64 salt) {  // 2^-40 to 2^40, either sign
       return from_bits((u32(sim::mix(n, salt)) & 0x807fffffu) | u32(87 + sim::mix(n, salt + 1) % 81)
                                                                     << 23);
     };
-    const float x = draw(10), y = draw(20);
+    const float y = draw(20);
     // Rounding twice is harmless: 53 >= 2 * 24 + 2.
-    ASSERT_EQ(to_bits(divide_normal(Lanes<float>(x), Lanes<float>(y)).v[n % 32]),
-              to_bits(float(double(x) / double(y))));
     ASSERT_EQ(to_bits(reciprocal_normal(Lanes<float>(y)).v[n % 32]), to_bits(float(1 / double(y))));
   }
-  EXPECT_EQ(divide_normal(Lanes<float>(0.0f), Lanes<float>(3.0f)).v[0], 0.0f);
   for (float nan : interesting()) {
     if (std::isnan(nan)) {
       EXPECT_TRUE(std::isnan(reciprocal_normal(Lanes<float>(nan)).v[0]));
-      EXPECT_TRUE(std::isnan(divide_normal(Lanes<float>(nan), Lanes<float>(1.0f)).v[0]));
     }
   }
 }
