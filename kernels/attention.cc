@@ -26,11 +26,17 @@ constexpr i64 kMaxLength = i64(1) << 30;  // KeyRange compares in 32 bits
   throw Error(ErrorKind::invalid_argument, message);
 }
 
+std::string short_text(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", x);
+  return text;
+}
+
 int size_of(Dtype d) { return d == Dtype::f16 || d == Dtype::bf16 ? 2 : 4; }
 
 // ---- arguments, each by its name
 
-void check_tensor(const char* name, const Tensor& t, int rank, const char* dims, bool output) {
+void check_tensor(const char* name, const Tensor& t, int rank, const char* dims) {
   const std::string n(name);
   if (t.rank != rank)
     invalid(n + ": rank " + std::to_string(t.rank) + ", expected " + std::to_string(rank) + " " +
@@ -47,10 +53,8 @@ void check_tensor(const char* name, const Tensor& t, int rank, const char* dims,
     empty = empty || extent == 0;
   }
   for (int i = 0; i < rank; i++) {
-    const i64 extent = t.shape[std::size_t(i)], stride = t.stride[std::size_t(i)];
+    const i64 stride = t.stride[std::size_t(i)];
     if (stride < 0) invalid(dimension(i) + " has the negative stride " + std::to_string(stride));
-    if (output && stride == 0 && extent > 1 && !empty)
-      invalid(dimension(i) + " has stride 0, and outputs must not overlap themselves");
   }
   const i64 inner = t.shape[std::size_t(rank - 1)];
   if (inner > 1 && t.stride[std::size_t(rank - 1)] != 1)
@@ -60,6 +64,26 @@ void check_tensor(const char* name, const Tensor& t, int rank, const char* dims,
   if (reinterpret_cast<std::uintptr_t>(t.data) % std::uintptr_t(size_of(t.dtype)))
     invalid(n + ": data is not aligned to its " + std::to_string(size_of(t.dtype)) +
             "-byte elements");
+}
+
+// From the innermost dimension outwards, a step must clear all that lies inside.
+void check_no_overlap(const char* name, const Tensor& t) {
+  std::vector<int> order;
+  for (int i = t.rank - 1; i >= 0; i--) {
+    if (t.shape[std::size_t(i)] == 0) return;
+    if (t.shape[std::size_t(i)] > 1) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return t.stride[std::size_t(a)] < t.stride[std::size_t(b)];
+  });
+  __int128 span = 1;
+  for (const int i : order) {
+    const i64 extent = t.shape[std::size_t(i)], stride = t.stride[std::size_t(i)];
+    if (stride < span)
+      invalid(std::string(name) + ": dimension " + std::to_string(i) + " has stride " +
+              std::to_string(stride) + ", and outputs must not overlap themselves");
+    span += __int128(extent - 1) * stride;
+  }
 }
 
 void same(const char* name, const char* what, i64 value, const char* of, i64 expected) {
@@ -110,6 +134,7 @@ Choice choose(const Options& o, KernelKind kind, const char* default_kernel, Dty
       throw Error(ErrorKind::unsupported, "arch: " + std::string(name_of(c.arch)) +
                                               " code does not run on " + cuda::device_name());
   } else {
+    if (!o.isa.empty() && o.isa != "best") sim::load_module(o.isa);
     c.arch = o.arch.empty() ? Arch::sm_89 : parse_arch(o.arch);
     if (!o.card.empty() && o.arch.empty()) c.arch = sim::find_card(o.card).arch;
     c.card = &(o.card.empty() ? sim::card_of(c.arch) : sim::find_card(o.card));
@@ -141,8 +166,12 @@ Report start_report(const Options& o, const Choice& c, Dtype dtype) {
   return r;
 }
 
-void run_emulated(Report& r, const Options& o, const Choice& c, const void* args,
-                  std::vector<sim::GlobalTensor> tensors, std::string repeat) {
+void execute(Report& r, const Options& o, const Choice& c, const void* args,
+             std::vector<sim::GlobalTensor> tensors, std::string repeat) {
+  if (o.target == Target::cuda) {
+    r.seconds = cuda::launch(c.key, args, o.stream, o.timed);
+    return;
+  }
   const sim::Found found = sim::find_instance(c.key, o.isa);
   r.isa = found.module->isa;
   sim::Launch l;
@@ -195,7 +224,7 @@ class AlignedCopy {
  public:
   // Afterwards t is readable 16 bytes at a time: itself, or a copy that lives as long as this
   // object.
-  AlignedCopy(Tensor& t, const Options& o) : options_(o) {
+  AlignedCopy(const char* name, Tensor& t, const Options& o) : options_(o) {
     bool empty = false;
     for (int i = 0; i < t.rank; i++) empty = empty || t.shape[std::size_t(i)] == 0;
     if (empty || !needs_copy(t, o.target)) return;
@@ -206,7 +235,11 @@ class AlignedCopy {
       const int to = 3 - (t.rank - 1) + i;
       extent[to] = t.shape[std::size_t(i)], stride[to] = t.stride[std::size_t(i)] * es;
     }
-    const i64 bytes = extent[0] * extent[1] * extent[2] * pitch;
+    i64 bytes = pitch;
+    for (const i64 e : extent)
+      if (__builtin_mul_overflow(bytes, e, &bytes))
+        throw Error(ErrorKind::unsupported,
+                    std::string(name) + ": an aligned copy of it is too large");
     if (o.target == Target::cuda) {
       device_ = cuda::copy_compact(t.data, extent, stride, inner * es, pitch, o.stream);
       t.data = device_;
@@ -270,10 +303,10 @@ Tensor contiguous(void* data, Dtype dtype, std::initializer_list<std::int64_t> s
 Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                  const Tensor* lse, const AttentionOptions& options) {
   constexpr const char* kDims = "(batch, heads, length, head_dim)";
-  check_tensor("q", q, 4, kDims, false);
-  check_tensor("k", k, 4, kDims, false);
-  check_tensor("v", v, 4, kDims, false);
-  check_tensor("o", o, 4, kDims, true);
+  check_tensor("q", q, 4, kDims);
+  check_tensor("k", k, 4, kDims);
+  check_tensor("v", v, 4, kDims);
+  check_tensor("o", o, 4, kDims);
   same_dtype("k", k, "q", q.dtype), same_dtype("v", v, "q", q.dtype),
       same_dtype("o", o, "q", q.dtype);
   same("k", "batch", k.shape[0], "q", q.shape[0]), same("v", "batch", v.shape[0], "q", q.shape[0]);
@@ -289,8 +322,9 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   same("o", "batch", o.shape[0], "q", q.shape[0]), same("o", "heads", o.shape[1], "q", q.shape[1]);
   same("o", "length", o.shape[2], "q", q.shape[2]),
       same("o", "head_dim", o.shape[3], "q", q.shape[3]);
+  check_no_overlap("o", o);
   if (lse) {
-    check_tensor("lse", *lse, 3, "(batch, heads, q_len)", true);
+    check_tensor("lse", *lse, 3, "(batch, heads, q_len)");
     same("lse", "batch", lse->shape[0], "q", q.shape[0]),
         same("lse", "heads", lse->shape[1], "q", q.shape[1]);
     same("lse", "length", lse->shape[2], "q", q.shape[2]);
@@ -299,7 +333,7 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
       invalid("lse: dtype " + std::string(name_of(lse->dtype)) + ", expected " +
               std::string(name_of(want)));
     const i64 rows = lse->shape[2], heads = lse->shape[1];
-    if (lse->shape[0] * heads * rows > 0 &&
+    if (lse->shape[0] > 0 && heads > 0 && rows > 0 &&
         ((heads > 1 && lse->stride[1] != rows) ||
          (lse->shape[0] > 1 && lse->stride[0] != heads * rows) ||
          (rows > 1 && lse->stride[2] != 1)))
@@ -307,7 +341,7 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   }
   const double scale = options.scale.value_or(1.0 / std::sqrt(double(q.shape[3])));
   if (!std::isfinite(scale) || !std::isfinite(float(scale)))
-    invalid("scale: " + std::to_string(scale) + " is not a finite fp32 number");
+    invalid("scale: " + short_text(scale) + " is not a finite fp32 number");
 
   const Choice c = choose(options, KernelKind::attention, "flash_step1", q.dtype, int(q.shape[3]));
   const i64 q_len = q.shape[2], k_len = k.shape[2];
@@ -326,7 +360,7 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   if (q.shape[0] == 0 || q.shape[1] == 0 || q_len == 0) return report;  // nothing to compute
 
   Tensor qc = q, kc = k, vc = v;
-  const AlignedCopy keep_q(qc, options), keep_k(kc, options), keep_v(vc, options);
+  const AlignedCopy keep_q("q", qc, options), keep_k("k", kc, options), keep_v("v", vc, options);
   AttentionArgs a;
   a.q = qc.data, a.k = kc.data, a.v = vc.data, a.o = o.data, a.lse = lse ? lse->data : nullptr;
   a.q_stride = strides_of(qc), a.k_stride = strides_of(kc), a.v_stride = strides_of(vc),
@@ -337,49 +371,42 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   if (options.causal == Causal::bottom_right) a.band.shift = k_len - q_len;
   a.scale = float(scale);
 
-  if (options.target == Target::cuda) {
-    report.seconds = cuda::launch(c.key, &a, options.stream, options.timed);
-    return report;
-  }
   std::vector<sim::GlobalTensor> tensors = {describe("Q", qc, false), describe("K", kc, false),
                                             describe("V", vc, false), describe("O", o, true)};
   if (lse) tensors.push_back(describe("LSE", *lse, true));
-  run_emulated(report, options, c, &a, std::move(tensors),
-               "tessera check " + std::string(c.kernel->name) + attention_flags(q, k, options) +
-                   common_flags(options, c, q.dtype));
+  execute(report, options, c, &a, std::move(tensors),
+          "tessera check " + std::string(c.kernel->name) + attention_flags(q, k, options) +
+              common_flags(options, c, q.dtype));
   return report;
 }
 
 Report matmul(const Tensor& a, const Tensor& b, const Tensor& c, const Options& options) {
-  check_tensor("a", a, 2, "(m, k)", false);
-  check_tensor("b", b, 2, "(k, n)", false);
-  check_tensor("c", c, 2, "(m, n)", true);
+  check_tensor("a", a, 2, "(m, k)");
+  check_tensor("b", b, 2, "(k, n)");
+  check_tensor("c", c, 2, "(m, n)");
   same_dtype("b", b, "a", a.dtype), same_dtype("c", c, "a", a.dtype);
   same("b", "rows", b.shape[0], "a's columns: a", a.shape[1]);
   same("c", "rows", c.shape[0], "a", a.shape[0]), same("c", "columns", c.shape[1], "b", b.shape[1]);
+  check_no_overlap("c", c);
   const Choice choice = choose(options, KernelKind::matmul, "matmul", a.dtype, 0);
   Report report = start_report(options, choice, a.dtype);
   if (c.shape[0] == 0 || c.shape[1] == 0) return report;
   Tensor ac = a, bc = b;
-  const AlignedCopy keep_a(ac, options), keep_b(bc, options);
+  const AlignedCopy keep_a("a", ac, options), keep_b("b", bc, options);
   MatmulArgs args{ac.data,     bc.data,         c.data,          ac.stride[0],   bc.stride[0],
                   c.stride[0], i32(c.shape[0]), i32(c.shape[1]), i32(a.shape[1])};
-  if (options.target == Target::cuda) {
-    report.seconds = cuda::launch(choice.key, &args, options.stream, options.timed);
-    return report;
-  }
-  run_emulated(report, options, choice, &args,
-               {describe("A", ac, false), describe("B", bc, false), describe("C", c, true)},
-               "tessera check matmul --rows " + std::to_string(c.shape[0]) + " --cols " +
-                   std::to_string(c.shape[1]) + " --inner " + std::to_string(a.shape[1]) +
-                   common_flags(options, choice, a.dtype));
+  execute(report, options, choice, &args,
+          {describe("A", ac, false), describe("B", bc, false), describe("C", c, true)},
+          "tessera check matmul --rows " + std::to_string(c.shape[0]) + " --cols " +
+              std::to_string(c.shape[1]) + " --inner " + std::to_string(a.shape[1]) +
+              common_flags(options, choice, a.dtype));
   return report;
 }
 
 Report weighted_sum(const Tensor& x, const Tensor& w, const Tensor& y, const Options& options) {
-  check_tensor("x", x, 2, "(rows, cols)", false);
-  check_tensor("w", w, 1, "(cols)", false);
-  check_tensor("y", y, 1, "(rows)", true);
+  check_tensor("x", x, 2, "(rows, cols)");
+  check_tensor("w", w, 1, "(cols)");
+  check_tensor("y", y, 1, "(rows)");
   same_dtype("w", w, "x", x.dtype), same_dtype("y", y, "x", x.dtype);
   same("w", "length", w.shape[0], "x's columns: x", x.shape[1]);
   same("y", "length", y.shape[0], "x's rows: x", x.shape[0]);
@@ -387,14 +414,10 @@ Report weighted_sum(const Tensor& x, const Tensor& w, const Tensor& y, const Opt
   Report report = start_report(options, choice, x.dtype);
   if (x.shape[0] == 0) return report;
   WeightedSumArgs args{x.data, w.data, y.data, x.stride[0], i32(x.shape[0]), i32(x.shape[1])};
-  if (options.target == Target::cuda) {
-    report.seconds = cuda::launch(choice.key, &args, options.stream, options.timed);
-    return report;
-  }
-  run_emulated(report, options, choice, &args,
-               {describe("X", x, false), describe("w", w, false), describe("y", y, true)},
-               "tessera check weighted_sum --rows " + std::to_string(x.shape[0]) + " --cols " +
-                   std::to_string(x.shape[1]) + common_flags(options, choice, x.dtype));
+  execute(report, options, choice, &args,
+          {describe("X", x, false), describe("w", w, false), describe("y", y, true)},
+          "tessera check weighted_sum --rows " + std::to_string(x.shape[0]) + " --cols " +
+              std::to_string(x.shape[1]) + common_flags(options, choice, x.dtype));
   return report;
 }
 

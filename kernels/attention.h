@@ -63,7 +63,9 @@ struct AttentionOptions : Options {
 // -inf for a row without a visible key, whose O is 0). q, o (B, H, Nq, D); k, v (B, Hkv, Nk, D), H
 // a multiple of Hkv; lse may be null. Pointers are host memory for the emulator, device memory for
 // Target::cuda. A tensor that cannot be read 16 bytes at a time (base or a stride not a multiple of
-// 16 bytes) is copied. Throws Error naming the argument and its limit before any memory is touched.
+// 16 bytes) is copied. The default kernel, flash_step1, masks with -1e6: a row
+// whose scores are near or below that is wrong. Throws Error naming the argument and its limit
+// before any memory is touched.
 // Findings do not throw.
 Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                  const Tensor* lse, const AttentionOptions& options);

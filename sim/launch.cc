@@ -8,7 +8,9 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
+#include <system_error>
 #include <thread>
 
 #include "sim/checker.h"
@@ -85,6 +87,7 @@ Outcome launch(const Instance& instance, const Launch& l) {
       const std::size_t bytes = (b.shared_size + Checker::kSpareBytes + 1023) / 1024 * 1024;
       const std::unique_ptr<char, decltype(&std::free)> arena(
           static_cast<char*>(std::aligned_alloc(1024, bytes)), std::free);
+      if (!arena) throw std::bad_alloc();
       b.shared = arena.get();
       std::unique_ptr<Checker> checker;
       if (l.checks) checker = std::make_unique<Checker>(*shadow, findings);
@@ -105,7 +108,11 @@ Outcome launch(const Instance& instance, const Launch& l) {
   };
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::thread> pool;
-  for (int i = 1; i < std::min<i64>(l.threads, blocks); i++) pool.emplace_back(worker);
+  try {
+    for (int i = 1; i < std::min<i64>(l.threads, blocks); i++) pool.emplace_back(worker);
+  } catch (const std::system_error&) {
+    // No more threads to be had: those there are give the same bits.
+  }
   worker();
   for (std::thread& t : pool) t.join();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

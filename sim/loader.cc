@@ -117,9 +117,10 @@ Found find_instance(const std::string& key, const std::string& isa) {
     for (const std::string& k : keys)
       if (const Instance* i = find_in(m, k)) return {&m, i};
   }
-  throw Error(ErrorKind::unsupported,
-              "config: " + key + " is not built for the emulator" +
-                  (isa.empty() || isa == "best" ? "" : " at ISA level " + isa));
+  if (!isa.empty() && isa != "best")
+    throw Error(ErrorKind::unsupported, "isa: " + isa + " has no " + key +
+                                            "; use best, or build with -DTESSERA_ISA_WHOLE=" + isa);
+  throw Error(ErrorKind::unsupported, "config: " + key + " is not built for the emulator");
 }
 
 const Card& find_card(const std::string& name) {

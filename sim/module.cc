@@ -9,7 +9,7 @@ namespace tessera::sim {
 namespace {
 
 std::vector<const Instance*>& instances() {
-  static std::vector<const Instance*> all;
+  static auto& all = *new std::vector<const Instance*>;  // never destroyed: it holds on to them
   return all;
 }
 

@@ -29,7 +29,10 @@ int run_command(const Command& command) {
 int main_of(int argc, char** argv) {
   try {
     const std::optional<Command> command = parse(argc, argv);
-    return command ? run_command(*command) : int(kOk);
+    const int code = command ? run_command(*command) : int(kOk);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout))
+      throw Error(ErrorKind::invalid_argument, "standard output cannot be written");
+    return code;
   } catch (const Error& e) {
     std::fprintf(stderr, "tessera: %s\n", e.what());
     return int(e.kind);

@@ -183,6 +183,10 @@ std::optional<Command> parse(int argc, char** argv) {
     if (!sub->parsed()) continue;
     command.verb = verb;
     refuse_unknown(sub);
+    for (const CLI::Option* option : sub->get_options())
+      for (const std::string& value : option->results())
+        if (value.empty()) invalid(option->get_name() + ": its value is empty");
+    if (command.options.run.threads < 0) invalid("--threads: a number from 0 up");
     if (verb == Verb::run || verb == Verb::check) finish_case(sub, command, given);
   }
   return command;

@@ -34,6 +34,10 @@ std::string why_no_number(const std::string& text) {
   T value;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
+  // CLI11 converts what passes here, and takes a leading zero for octal.
+  const std::size_t digit = text.starts_with("-") ? 1 : 0;
+  if (std::is_integral_v<T> && text.size() > digit + 1 && text[digit] == '0')
+    return "'" + text + "' has a leading zero";
   if (error == std::errc() && stop == end) return "";
   const char* kind = std::is_floating_point_v<T> ? "number"
                      : std::is_signed_v<T>       ? "whole number"

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -53,7 +54,7 @@ void print_counters(std::FILE* to, const Report& r, bool attention) {
 Output::Output(const std::string& json) : text_(json == "-" ? stderr : stdout), name_(json) {
   if (json == "-") json_ = stdout;
   if (json.empty() || json == "-") return;
-  json_ = std::fopen(json.c_str(), "w");
+  json_ = std::fopen(json.c_str(), "a");  // emptied by the first record: a refused case spares it
   if (!json_)
     throw Error(ErrorKind::invalid_argument,
                 "json: cannot write '" + json + "': " + std::strerror(errno));
@@ -65,9 +66,14 @@ Output::~Output() {
 
 void Output::record(const Json& record) {
   if (!json_) return;
+  if (json_ != stdout && !written_) {
+    written_ = true;
+    if (ftruncate(fileno(json_), 0) != 0) errno = 0;  // a pipe or a device has nothing to empty
+  }
   fmt::print(json_, "{}\n", record.dump());
   if (std::fflush(json_) != 0)
-    throw Error(ErrorKind::internal, "json: writing '" + name_ + "': " + std::strerror(errno));
+    throw Error(ErrorKind::invalid_argument,
+                "json: writing '" + name_ + "': " + std::strerror(errno));
 }
 
 Json record_of(const CaseOptions& o, const CaseResult& result) {

@@ -24,6 +24,7 @@ class Output {
  private:
   std::FILE* text_;
   std::FILE* json_ = nullptr;
+  bool written_ = false;
   std::string name_;
 };
 

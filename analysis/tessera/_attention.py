@@ -107,7 +107,8 @@ def attention(
         causal: False; True or "top-left" (key j is visible to query i if j <= i, as in PyTorch); or
             "bottom-right" (j <= i + k_len - q_len, as in FlashAttention).
         scale: factor of the scores, 1 / sqrt(head_dim) by default.
-        kernel, config: names that kernels() lists.
+        kernel, config: names that kernels() lists. The default, flash_step1, masks with -1e6: a row
+            whose scores are near or below that is wrong.
         arch: whose code, "sm_75", "sm_89" or "sm_90".
         card: whose arithmetic and limits, "t4", "rtx4070" or "h200".
         exp2: "soft" or "hardware". numerics: "exact" (the card's tensor cores) or "fma" (faster).
@@ -261,7 +262,10 @@ def _string(name: str, value: str | None) -> bytes | None:
         raise TypeError(f"{name}: {value!r} is not a string")
     if "\0" in value:  # C would see only what comes before
         raise ValueError(f"{name}: {value!r} holds a NUL")
-    return value.encode()
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}: {value!r} is not valid text") from None
 
 
 def _integer(name: str, value: SupportsIndex, low: int, high: int) -> int:
@@ -282,6 +286,8 @@ def _real(name: str, value: SupportsFloat) -> float:
         return float(value)
     except TypeError:
         raise TypeError(f"{name}: {value!r} is not a number") from None
+    except OverflowError:
+        raise ValueError(f"{name}: the number is out of range") from None
 
 
 def _raise_for(status: int) -> None:

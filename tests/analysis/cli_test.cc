@@ -39,8 +39,8 @@ std::string temporary(const char* what) {
 
 Outcome tessera_command(const std::string& arguments) {
   const std::string errors = temporary("stderr");
-  std::FILE* pipe =
-      popen(("'" TESSERA_CLI_PATH "' " + arguments + " 2>'" + errors + "'").c_str(), "r");
+  std::FILE* pipe = popen(("'" TESSERA_CLI_PATH "' " + arguments + " 2>'" + errors + "'").c_str(),
+                          "r");
   Outcome r;
   char buffer[4096];
   for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
@@ -208,6 +208,17 @@ TEST(Cli, ExitCodeOfFindingsComesFirst) {
   EXPECT_EQ(cli::exit_code(false, true), 4);
 }
 
+TEST(Cli, ARefusedCaseSparesTheJsonFile) {
+  const std::string path = temporary("kept");
+  std::ofstream(path) << "kept\n";
+  EXPECT_EQ(tessera_command("run --q-len -1 --json " + path).code, 2);
+  EXPECT_EQ(read_file(path), "kept\n");
+  EXPECT_EQ(tessera_command("run --q-len 16 --k-len 16 --heads 1 --json " + path).code, 0);
+  EXPECT_TRUE(read_file(path).starts_with("{")) << read_file(path);
+  std::remove(path.c_str());
+  EXPECT_EQ(tessera_command("run --q-len 16 --json /dev/full").code, 2);
+}
+
 struct Mistake {
   const char* arguments;
   int code;
@@ -238,6 +249,11 @@ TEST(Cli, MistakesNameTheNearestRightThing) {
       {"run --q-len abc", 2, "--q-len: 'abc' is not a whole number"},
       {"run --q-len 5x", 2, "--q-len: '5x' is not a whole number"},
       {"run --q-len 99999999999999999999", 2, "'99999999999999999999' is out of range"},
+      {"run --q-len 0100", 2, "--q-len: '0100' has a leading zero"},
+      {"run --arch ''", 2, "--arch: its value is empty"},
+      {"run --json ''", 2, "--json: its value is empty"},
+      {"demo --threads -1", 2, "--threads"},
+      {"list > /dev/full", 2, "standard output cannot be written"},
       {"run --seed -1", 2, "--seed: '-1' is not a whole number from 0 up"},
       {"run --scale x", 2, "--scale: 'x' is not a number"},
       {"run --q-len", 2, "--q-len"},
@@ -282,10 +298,10 @@ TEST(Cli, BadShapesGiveTheMessageOfTheLibrary) {
     }
     ASSERT_NE(expected, "");
     const auto n = [](std::int64_t x) { return std::to_string(x); };
-    const Outcome r =
-        tessera_command("run --dtype f32 --batch " + n(s.batch) + " --heads " + n(s.heads) +
-                        " --kv-heads " + n(s.heads_kv) + " --q-len " + n(s.q_len) + " --k-len " +
-                        n(s.k_len) + " --head-dim " + n(s.head_dim));
+    const Outcome r = tessera_command("run --dtype f32 --batch " + n(s.batch) + " --heads " +
+                                      n(s.heads) + " --kv-heads " + n(s.heads_kv) + " --q-len " +
+                                      n(s.q_len) + " --k-len " + n(s.k_len) + " --head-dim " +
+                                      n(s.head_dim));
     EXPECT_EQ(r.code, 2);
     EXPECT_EQ(r.err, expected);
   }
@@ -329,8 +345,8 @@ TEST(Cli, FlopsCountVisiblePairs) {
 
 TEST(Cli, ThreadsAndOrderChangeNothing) {
   for (const char* verb : {"run", "check"}) {
-    const std::string base =
-        std::string(verb) + " --batch 2 --q-len 50 --k-len 70 --causal --dtype f16";
+    const std::string base = std::string(verb) +
+                             " --batch 2 --q-len 50 --k-len 70 --causal --dtype f16";
     const json expected = record(base + " --threads 1");
     for (const char* how : {"--threads 4", "--order-seed 1", "--threads 4 --order-seed 2",
                             "--order-seed 3 --isa v4", "--order-seed 4 --isa v3", "--isa v2"}) {

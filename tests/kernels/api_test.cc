@@ -137,6 +137,10 @@ const std::vector<Bad> kBad = {
      2,
      {"k: dimension 2", "negative stride -64"}},
     {"output_over_itself", [](Call& c) { c.o.stride[0] = 0; }, 2, {"o: dimension 0 has stride 0"}},
+    {"output_rows_over_each_other",
+     [](Call& c) { c.o.stride[2] = 1; },
+     2,
+     {"o: dimension 2 has stride 1"}},
     {"misaligned_elements",
      [](Call& c) { c.k.data = static_cast<char*>(c.k.data) + 1; },
      2,
@@ -210,6 +214,25 @@ TEST(Api, NullTensorsAndOptionsOfTheCInterface) {
   EXPECT_EQ(tessera_fill(nullptr, 0, 5, 0, 0, 1), TESSERA_INVALID_ARGUMENT);
   EXPECT_EQ(tessera_fill(nullptr, 7, 0, 0, 0, 1), TESSERA_INVALID_ARGUMENT);
   EXPECT_EQ(tessera_abi_version(), TESSERA_ABI_VERSION);
+}
+
+TEST(Api, AnAlignedCopyThatCannotBeIsRefused) {  // its size passes 2^63
+  const i64 many = i64(1) << 30;
+  Call c;
+  c.q = contiguous(forbidden(0), Dtype::f16, {1, many, 1, 1});
+  c.o = c.q, c.q.stride = {0, 0, 0, 1}, c.has_lse = false;
+  c.k = contiguous(static_cast<char*>(forbidden(1)) + 2, Dtype::f16, {1, many, many, 1});
+  c.k.stride = {0, 0, 0, 1};
+  c.v = c.k;
+  EXPECT_EQ(in_cpp(c).status, 3);
+  EXPECT_NE(in_cpp(c).message.find("k: an aligned copy"), std::string::npos) << in_cpp(c).message;
+}
+
+TEST(Api, NamesAreCheckedWhereNothingRuns) {
+  Call c;
+  c.q.shape[0] = c.k.shape[0] = c.v.shape[0] = c.o.shape[0] = c.lse.shape[0] = 0;
+  c.options.isa = "v9";
+  EXPECT_EQ(in_cpp(c).status, 2);
 }
 
 TEST(Api, EmptyTensorsNeedNoMemory) {  // B11
