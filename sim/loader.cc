@@ -31,10 +31,15 @@ bool cpu_runs(const std::string& isa) {
 std::string module_path(const std::string& isa) {
   std::vector<std::filesystem::path> folders;
   if (const char* e = std::getenv("TESSERA_MODULES")) folders.emplace_back(e);
+  // Of a shared library dladdr knows the path, of a program only what it was called by.
+  std::vector<std::filesystem::path> own{"/proc/self/exe"};
   Dl_info info;
-  if (dladdr(reinterpret_cast<const void*>(&cpu_runs), &info) && info.dli_fname) {
-    std::error_code ignored;
-    const auto here = std::filesystem::canonical(info.dli_fname, ignored).parent_path();
+  if (dladdr(reinterpret_cast<const void*>(&cpu_runs), &info) && info.dli_fname)
+    own.insert(own.begin(), info.dli_fname);
+  for (const auto& file : own) {
+    std::error_code missing;
+    const auto here = std::filesystem::canonical(file, missing).parent_path();
+    if (missing) continue;
     folders.push_back(here);
     folders.push_back(here.parent_path());
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -217,6 +218,13 @@ TEST(Cli, ARefusedCaseSparesTheJsonFile) {
   EXPECT_TRUE(read_file(path).starts_with("{")) << read_file(path);
   std::remove(path.c_str());
   EXPECT_EQ(tessera_command("run --q-len 16 --json /dev/full").code, 2);
+}
+
+TEST(Cli, FindsItsModulesWhenCalledThroughThePath) {
+  const std::string program = TESSERA_CLI_PATH, folder = program.substr(0, program.rfind('/'));
+  const std::string command = "cd / && PATH='" + folder +
+                              "':$PATH tessera run --q-len 16 > /dev/null";
+  EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
 struct Mistake {
