@@ -9,7 +9,7 @@
 
 namespace tessera::sim {
 
-thread_local Block* current_block = nullptr;
+constinit thread_local Block* current_block = nullptr;
 
 namespace {
 

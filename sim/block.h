@@ -88,7 +88,7 @@ struct Block {
 
 // initial-exec: one load to reach the block, although this code sits in a module that is loaded
 // late.
-extern thread_local Block* current_block __attribute__((tls_model("initial-exec")));
+extern constinit thread_local Block* current_block __attribute__((tls_model("initial-exec")));
 inline Block& self() { return *current_block; }
 
 // Switches to the scheduler until the barrier is complete.

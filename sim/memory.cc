@@ -72,7 +72,7 @@ void count_lanes(Block& b, const void* const* address, const i32* bytes, bool wr
 
 void land(Block& b, const PendingCopy& c) {
   char* to = b.shared + c.destination;
-  std::memcpy(to, c.source, c.bytes);
+  if (c.bytes) std::memcpy(to, c.source, c.bytes);  // a lane that copies nothing may point anywhere
   std::memset(to + c.bytes, 0, std::size_t(16 - c.bytes));
 }
 

@@ -74,6 +74,7 @@ float mma_step_scalar(float c, const u16* a, const u16* b, int n, bool is_bf16, 
   if (!any) return 0.0f;
   i64 sum = 0;  // in units of 2^(E - F)
   for (int i = 0; i < count; i++) {
+    if (!terms[i].significand) continue;  // a zero's exponent may be far above E
     const int shift = terms[i].exponent - terms[i].point - (top - fraction_bits);
     const u64 cut = shift >= 0    ? terms[i].significand << shift
                     : shift < -63 ? 0

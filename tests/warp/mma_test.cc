@@ -62,7 +62,9 @@ Matrix multiply(const Product& p, bool is_bf16, int k, MmaMode mode, const MmaRu
 // ---- the rule in double, as its text says it (DESIGN, research note: steps 1 to 7)
 
 // The exponent of a number whose format has `least` as the exponent of its subnormals.
-int exponent(double x, int least) { return std::max(std::ilogb(x), least); }
+int exponent(double x, int least) {
+  return std::isfinite(x) ? std::max(std::ilogb(x), least) : least;
+}
 
 float step_in_double(float c, const u16* a, const u16* b, int stride_b, int n, bool is_bf16,
                      int fraction_bits) {
