@@ -125,8 +125,9 @@ TEST_F(GlobalFaults, AChunkThatPassesItsRow) {
   run.tensors[0].extent[1] = 30;  // two of the chunk's four elements exist
   expect_silence(run, body(8));
   const auto o = expect_verdict(run, body(16), {"bounds"});
-  expect_message(o, "bounds",
-                 {"lane 0, " + line.at(kFile), "read of 16 bytes at X(2, 28), outside its shape (10, 30)"});
+  expect_message(
+      o, "bounds",
+      {"lane 0, " + line.at(kFile), "read of 16 bytes at X(2, 28), outside its shape (10, 30)"});
   EXPECT_EQ(o.findings[0].count, 8u);
 }
 TEST_F(GlobalFaults, AChunkThatIsNotAligned) {
