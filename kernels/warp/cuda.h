@@ -56,8 +56,8 @@ TESSERA_FN auto apply(F f, T... x) {
   return f(x...);
 }
 TESSERA_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-// The compiler's own 1 / x carries a subroutine for extreme operands, and what is live across its call is
-// spilled. Without it, one Newton step gives the rounded value.
+// The compiler's own 1 / x carries a subroutine for extreme operands, and what is live across its
+// call is spilled. Without it, one Newton step gives the rounded value.
 TESSERA_FN float reciprocal_normal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

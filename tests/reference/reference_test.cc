@@ -94,8 +94,8 @@ TEST_P(Conversion, EveryPatternWidensToItsValueAndBack) {
       ASSERT_EQ(back, 0x7fff) << h;
       continue;
     }
-    const double value =
-        magnitude == format.infinity() ? std::copysign(kInf, wide) : format.value(u16(h));
+    const double value = magnitude == format.infinity() ? std::copysign(kInf, wide)
+                                                        : format.value(u16(h));
     ASSERT_EQ(wide, value) << h;
     ASSERT_EQ(std::signbit(wide), bool(h & 0x8000)) << h;
     ASSERT_EQ(back, h);
@@ -632,8 +632,8 @@ TEST(PlainAttention, RoundsScoresProbabilitiesAndOutput) {
 TEST(AttentionField, TinyCasesByHand) {
   // Scores 1 and -1: weights 17 and 1/17, so l = 290/17, and O = (17 * 3 + 5/17) / l = 872/290.
   const Problem two{.q_len = 1, .k_len = 2, .head_dim = 1};
-  const FieldResult r =
-      attention_field(two, {Fq::of(1)}, {Fq::of(1), Fq::of(-1)}, {Fq::of(3), Fq::of(5)});
+  const FieldResult r = attention_field(two, {Fq::of(1)}, {Fq::of(1), Fq::of(-1)},
+                                        {Fq::of(3), Fq::of(5)});
   EXPECT_EQ(r.lse[0] * Fq{17}, Fq{290});
   EXPECT_EQ(r.o[0] * Fq{290}, Fq{872});
 
