@@ -400,6 +400,28 @@ TEST_F(AsyncFaults, BarrierBeforeTheWait) {
   const auto o = expect_verdict(run, body, {"async"});
   expect_message(o, "async", {use.at(kFile), copy.at(kFile)});
 }
+// One copies, the other reads. Where the copier runs first, the copy has landed by then, and only
+// its clock tells that the barrier came too early.
+TEST_F(AsyncFaults, BarrierBeforeTheWaitOfOneWarp) {
+  const auto body = [&](bool barrier_after) {
+    return [&, barrier_after] {
+      const Words tile = words();
+      if (warp_id() == 0) {
+        at(copy.note());
+        cp_async(tile.at(lane_id() >> 3, lane_id() & Lanes<i32>(7)),
+                 reinterpret_cast<const char*>(a) + Lanes<i64>(lane_id() * 16), Lanes<i32>(16));
+        cp_async_commit();
+      }
+      if (!barrier_after) barrier();
+      if (warp_id() == 0) cp_async_wait<0>();
+      if (barrier_after) barrier();
+      if (warp_id() == 1) at(use.note()), read_row(0);
+    };
+  };
+  expect_silence(run, body(true));
+  expect_verdict(run, body(false), {"async"});
+  expect_both_lines(run, body(false), "async", kFile, use, copy);
+}
 // Each warp reads what it copied itself: the wait is enough for its own lane, and a warp_sync for
 // others.
 TEST_F(AsyncFaults, OwnCopiesNeedNoBarrier) {

@@ -36,10 +36,11 @@ int wavefronts_of(const std::vector<u32>& address, int bytes) {
   return total;
 }
 
-// Addresses of many kinds: anywhere, within a few lines, strided, permuted, all the same.
+// Addresses of many kinds: anywhere, within a few lines, strided, permuted, all the same, and
+// without conflicts but for one lane.
 std::vector<u32> draw_addresses(std::mt19937& random, int bytes) {
   std::vector<u32> a(32);
-  const u32 unit = u32(bytes), kind = random() % 6, offset = random() % 64;
+  const u32 unit = u32(bytes), kind = random() % 7, offset = random() % 64;
   const u32 stride = 1 + random() % 40;
   std::vector<u32> p(32);
   std::iota(p.begin(), p.end(), 0u);
@@ -51,10 +52,12 @@ std::vector<u32> draw_addresses(std::mt19937& random, int bytes) {
       case 2: a[i] = i * stride; break;
       case 3: a[i] = p[i] + offset; break;
       case 4: a[i] = offset; break;
-      default: a[i] = i / (1 + random() % 4) + offset; break;
+      case 5: a[i] = i / (1 + random() % 4) + offset; break;
+      default: a[i] = (i * 5 + offset) % 8 + 8 * (random() % 16); break;
     }
     a[i] = a[i] * unit % 32768;
   }
+  if (kind == 6) a[random() % 32] ^= unit << random() % 6;
   return a;
 }
 
