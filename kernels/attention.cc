@@ -145,7 +145,7 @@ Choice choose(const Options& o, KernelKind kind, const char* default_kernel, Dty
                                               " code");
   }
   c.exp2 = choose_exp2(o);
-  c.row = &find_config(*c.kernel, c.arch, dtype, o.config);
+  c.row = &find_config(*c.kernel, c.arch, dtype, head_dim, o.config);
   c.bucket = bucket_of(*c.row, head_dim);
   c.key = instance_key(*c.kernel, c.arch, dtype, c.bucket, c.row->name, c.exp2);
   return c;

@@ -15,6 +15,8 @@ enum class Variant {
   dropped_cast,  // P.to(storage) is computed and dropped: raw fp32 bits reach the multiplier
 };
 
+enum class QHome { none, shared, registers };  // where the A operand of Q K^T comes from
+
 // It changes speed, never results beyond rounding (a variant other than none: except by its bug).
 struct Config {
   Arch arch = Arch::sm_75;
@@ -24,6 +26,8 @@ struct Config {
   int depth = 0;     // of a product's step, where it is not head_dim
   int warps = 1;
   int stages = 1;  // tiles in flight in a ring
+  QHome q = QHome::none;
+  int blocks = 1;  // resident on one multiprocessor
   Variant variant = Variant::none;
   Exp2 exp2 = Exp2::soft;
 
@@ -52,6 +56,8 @@ struct ConfigRow {
   unsigned dtypes;
   unsigned head_dims;  // bit d/32 for bucket d; bit 0: the kernel has no head_dim
   int rows, cols, depth, warps, stages;
+  QHome q;
+  int blocks;
   Variant variant;
   unsigned where;
 
@@ -72,10 +78,10 @@ constexpr unsigned bucket_bits(std::string_view list) {  // "32|64" -> bits 1 an
 }
 constexpr unsigned f32 = 1, f16 = 2, bf16 = 4, field = 8;
 constexpr unsigned cuda = 1, sim = 2;
-#define TESSERA_CONFIG(kernel, arch, name, dtypes, head_dims, rows, cols, depth, warps, stages, \
-                       variant, where)                                                          \
-  ConfigRow{#kernel, Arch::arch, #name, dtypes, bucket_bits(#head_dims), rows,                  \
-            cols,    depth,      warps, stages, Variant::variant,        where},
+#define TESSERA_CONFIG(kernel, arch, name, dtypes, head_dims, rows, cols, depth, warps, stages, q, \
+                       blocks, variant, where)                                                     \
+  ConfigRow{#kernel, Arch::arch, #name,    dtypes, bucket_bits(#head_dims), rows, cols, depth,     \
+            warps,   stages,     QHome::q, blocks, Variant::variant,        where},
 constexpr ConfigRow kRows[] = {
 #include "kernels/configs.def"
 };

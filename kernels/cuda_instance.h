@@ -9,7 +9,7 @@
 namespace tessera::cuda {
 
 template <class Kernel>  // nvcc 13.0 cannot name a __global__ with a class-type value argument
-__global__ void __launch_bounds__(Kernel::kConfig.threads(), 1)
+__global__ void __launch_bounds__(Kernel::kConfig.threads(), Kernel::kConfig.blocks)
     entry(const __grid_constant__ typename Kernel::Args args) {
   Kernel::run(args);
 }

@@ -16,6 +16,9 @@ std::string_view name_of(Arch a) {
   return a == Arch::sm_75 ? "sm_75" : a == Arch::sm_89 ? "sm_89" : "sm_90";
 }
 std::string_view name_of(Exp2 e) { return e == Exp2::soft ? "soft" : "hardware"; }
+std::string_view name_of(QHome q) {
+  return q == QHome::none ? "none" : q == QHome::shared ? "shared" : "registers";
+}
 std::string_view name_of(KernelKind k) {
   constexpr std::string_view kNames[] = {"attention", "matmul", "weighted_sum"};
   return kNames[int(k)];
@@ -70,25 +73,35 @@ const KernelRow& find_kernel(const std::string& name) {
   fail_unknown(ErrorKind::unsupported, "kernel", name, names);
 }
 
-const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype,
+const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, int head_dim,
                              const std::string& config) {
   const std::string what = std::string(kernel.name) + " on " + std::string(name_of(arch));
-  std::vector<std::string> types, names;
+  std::vector<std::string> types, names, elsewhere;
   for (const ConfigRow& r : kRows) {
     if (r.kernel != kernel.name || r.arch != arch) continue;
     for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
       if (r.has(d) && std::find(types.begin(), types.end(), name_of(d)) == types.end())
         types.emplace_back(name_of(d));
     if (!r.has(dtype)) continue;
-    if (config.empty() || config == r.name) return r;
-    names.emplace_back(r.name);
+    const bool fits = bucket_of(r, head_dim) >= 0;
+    if (fits && (config.empty() || config == r.name)) return r;
+    (fits ? names : elsewhere).emplace_back(r.name);
   }
-  if (names.empty()) {
+  if (names.empty() && elsewhere.empty()) {
     std::string all;
     for (const std::string& t : types) all += (all.empty() ? "" : ", ") + t;
     throw Error(ErrorKind::unsupported, "dtype: " + what + " has no " +
                                             std::string(name_of(dtype)) +
                                             (all.empty() ? "" : "; it has " + all));
+  }
+  if (names.empty() || std::find(elsewhere.begin(), elsewhere.end(), config) != elsewhere.end()) {
+    std::string all;
+    for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
+    throw Error(ErrorKind::unsupported,
+                (config.empty() ? "head_dim" : "config") + std::string(": ") + what + ", " +
+                    std::string(name_of(dtype)) + " has no " +
+                    (config.empty() ? "configuration" : config) + " for head_dim " +
+                    std::to_string(head_dim) + (all.empty() ? "" : "; there are: " + all));
   }
   fail_unknown(ErrorKind::unsupported, "config", config, names);
 }
@@ -97,8 +110,7 @@ int bucket_of(const ConfigRow& row, int head_dim) {
   if (row.has_bucket(0)) return 0;
   for (const int d : {32, 64, 96, 128})
     if (row.has_bucket(d) && head_dim <= d) return d;
-  throw Error(ErrorKind::unsupported, "head_dim: configuration " + std::string(row.name) +
-                                          " has no bucket for " + std::to_string(head_dim));
+  return -1;
 }
 
 std::string instance_key(const KernelRow& kernel, Arch arch, Dtype dtype, int bucket,
@@ -150,6 +162,8 @@ std::string list_json() {
                          {"depth", r.depth},
                          {"warps", r.warps},
                          {"stages", r.stages},
+                         {"q", name_of(r.q)},
+                         {"blocks", r.blocks},
                          {"targets", targets}});
     }
     all.push_back(

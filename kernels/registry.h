@@ -35,6 +35,7 @@ using table::kKernels;
 std::string_view name_of(Dtype d);
 std::string_view name_of(Arch a);
 std::string_view name_of(Exp2 e);
+std::string_view name_of(QHome q);
 std::string_view name_of(KernelKind k);
 Dtype parse_dtype(const std::string& s);
 Arch parse_arch(const std::string& s);
@@ -45,11 +46,12 @@ std::string nearest(std::string_view given, const std::vector<std::string>& name
 
 // ---- lookup
 const KernelRow& find_kernel(const std::string& name);
-// The rows of a kernel for an arch and type; empty `config`: the first. Throws when there is none,
-// with what there is.
-const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype,
+// The row of a kernel for an arch, type and head_dim (0: the kernel has none); empty `config`: the
+// first. Throws when there is none, with what there is.
+const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, int head_dim,
                              const std::string& config);
-// The smallest head_dim bucket of a row that holds head_dim.
+// The smallest head_dim bucket of a row that holds head_dim; -1 if none does; 0 for a row without
+// head_dim.
 int bucket_of(const ConfigRow& row, int head_dim);
 // kernel/arch/dtype[/dBUCKET]/config[/exp2]: attention kernels have the last, kernels with head_dim
 // the third.

@@ -361,13 +361,14 @@ void Checker::global_access(const void* const* address, i32* mask, int bytes, bo
       mask[lane] = 0;
 }
 
-bool Checker::global_read(int lane, const char* address, int bytes) {
+bool Checker::global_chunk(int lane, const char* address, int bytes, bool write) {
   if (reinterpret_cast<std::uintptr_t>(address) % 16) {
     findings_.add("bounds", *block_, block_->me().site, lane,
-                  "read of a 16-byte chunk at an address that is not aligned to 16 bytes");
+                  std::string(write ? "write" : "read") +
+                      " of a 16-byte chunk at an address that is not aligned to 16 bytes");
     return false;
   }
-  return global_.access(*block_, lane, address, bytes, false);
+  return global_.access(*block_, lane, address, bytes, write);
 }
 
 bool Checker::async_issue(const PendingCopy& c) {

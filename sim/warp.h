@@ -161,6 +161,14 @@ inline Lanes<float> widen(const Lanes<T>& x) {
   }
 }
 
+// The lower (0) or upper (1) 16 bits of a register as a T.
+template <class T>
+TESSERA_FN Lanes<T> half_of(const Lanes<u32>& x, int upper) {
+  Lanes<T> r;
+  for (int i = 0; i < 32; i++) r.v[i] = T{u16(x.v[i] >> (16 * upper))};
+  return r;
+}
+
 // ---- shared memory. Addresses in bytes, aligned to the access.
 template <class R>  // R: 4, 8 or 16 bytes a lane
 TESSERA_FN void ld_shared_as(R* out, const Lanes<u32>& address) {
@@ -280,6 +288,11 @@ inline Chunk ld_global_chunk(const Lanes<const char*>& p, const Lanes<i32>& byte
   Chunk r;
   sim::ld_global_chunk(p.v, bytes.v, &r.v[0].b[0]);
   return r;
+}
+
+// The first `bytes` of 16 to an aligned address.
+inline void st_global_chunk(const Lanes<char*>& p, const Chunk& x, const Lanes<i32>& bytes) {
+  sim::st_global_chunk(p.v, bytes.v, &x.v[0].b[0]);
 }
 
 // ---- tensor cores: D = A B + C, A (16, K) and B (K, 8) in T, C fp32. Fragments:

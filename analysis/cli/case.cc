@@ -142,7 +142,7 @@ CaseResult AttentionCase::run(const AttentionOptions& options) {
     // of weights, by 2 e sum_j P_ij |V_jd|.
     const ConfigRow& row = find_config(find_kernel(result.report.kernel),
                                        parse_arch(result.report.arch), dtype_,
-                                       result.report.config);
+                                       int(problem_.head_dim), result.report.config);
     const double e = kExp2Error * (double((problem_.k_len + row.cols - 1) / row.cols) + 1);
     for (std::size_t i = 0; i < tolerance_o.size(); ++i) tolerance_o[i] += 2 * e * abs_pv_[i];
     for (double& t : tolerance_lse) t += e;

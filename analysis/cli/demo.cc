@@ -89,7 +89,7 @@ class Demo {
 
   static const ConfigRow& config_of(const CaseResult& r) {
     return find_config(find_kernel(r.report.kernel), parse_arch(r.report.arch),
-                       parse_dtype(r.report.dtype), r.report.config);
+                       parse_dtype(r.report.dtype), r.report.head_dim_bucket, r.report.config);
   }
 
   void heading(const Shape& s, Causal causal, const CaseResult& r) {

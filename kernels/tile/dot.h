@@ -29,17 +29,16 @@ TESSERA_FN void mma_step(Accumulator<Rows, Cols>& acc, int m, int n, const Lanes
   }
 }
 
-// The two operands of a k step, from wherever they are. Lane 8i + j of ldmatrix.x4 points at row j
-// of matrix i.
+// The operands of a k step of 16, from wherever they are. Lane 8i + j of ldmatrix.x4 points at row
+// j of matrix i. A lane's first address is worked out once, the others are a step away (shared.h).
 template <class T, int TileRows, int Depth>
-struct SharedA {  // (TileRows, Depth)
-  const SharedTile<T, TileRows, Depth>& tile;
-  int row0;
-  TESSERA_FN void get(Lanes<u32> (&a)[4], int m,
-                      int k) const {  // matrices: rows 0-7, 8-15; then k 8-15
-    const Lanes<i32> lane = lane_id();
-    ldmatrix_x4(a,
-                tile.at((lane & 15) + Lanes<i32>(row0 + 16 * m), (lane >> 4) + Lanes<i32>(2 * k)));
+struct SharedA {  // (TileRows, Depth); matrices: rows 0-7, 8-15; then the same at k 8-15
+  using Tile = SharedTile<T, TileRows, Depth>;
+  Lanes<u32> first;
+  TESSERA_FN SharedA(const Tile& tile, int row0)
+      : first(tile.at((lane_id() & 15) + Lanes<i32>(row0), lane_id() >> 4)) {}
+  TESSERA_FN void get(Lanes<u32> (&a)[4], int m, int k) const {
+    ldmatrix_x4(a, Tile::down(Tile::step(first, 2 * k), 16 * m));
   }
 };
 template <class T, int Rows, int Depth>
@@ -49,29 +48,37 @@ struct RegisterA {
     TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) a[i] = operand.x[m][2 * k + (i >> 1)][i & 1];
   }
 };
+template <class B>
+struct SharedB;
 template <class T, int Cols, int Depth>
-TESSERA_FN void get_b(Lanes<u32> (&b)[4], const Transposed<SharedTile<T, Cols, Depth>>& t, int n,
-                      int k) {
-  const Lanes<i32> lane =
-      lane_id();  // rows of the tile are columns of b: n 0-7 at k 0-7, k 8-15; n 8-15
-  const Lanes<i32> row = (lane & 7) + ((lane >> 4) << 3);
-  ldmatrix_x4(b, t.tile.at(row + Lanes<i32>(8 * n), ((lane >> 3) & 1) + Lanes<i32>(2 * k)));
-}
+struct SharedB<Transposed<SharedTile<T, Cols, Depth>>> {
+  using Tile = SharedTile<T, Cols, Depth>;
+  Lanes<u32> first;  // rows of the tile are columns of b: n 0-7 at k 0-7, k 8-15; then n 8-15
+  TESSERA_FN explicit SharedB(const Transposed<Tile>& t)
+      : first(t.tile.at((lane_id() & 7) + ((lane_id() >> 4) << 3), (lane_id() >> 3) & 1)) {}
+  TESSERA_FN void get(Lanes<u32> (&b)[4], int n, int k) const {  // n in units of 8 columns
+    ldmatrix_x4(b, Tile::down(Tile::step(first, 2 * k), 8 * n));
+  }
+};
 template <class T, int Depth, int Cols>
-TESSERA_FN void get_b(Lanes<u32> (&b)[4], const SharedTile<T, Depth, Cols>& t, int n, int k) {
-  const Lanes<i32> lane = lane_id();  // k 0-7, k 8-15 of columns n 0-7; then of n 8-15
-  ldmatrix_x4_trans(b, t.at((lane & 15) + Lanes<i32>(16 * k), (lane >> 4) + Lanes<i32>(n)));
-}
+struct SharedB<SharedTile<T, Depth, Cols>> {
+  using Tile = SharedTile<T, Depth, Cols>;
+  Lanes<u32> first;  // k 0-7, k 8-15 of columns n 0-7; then of n 8-15
+  TESSERA_FN explicit SharedB(const Tile& t) : first(t.at(lane_id() & 15, lane_id() >> 4)) {}
+  TESSERA_FN void get(Lanes<u32> (&b)[4], int n, int k) const {
+    ldmatrix_x4_trans(b, Tile::down(Tile::step(first, n), 16 * k));
+  }
+};
 
 template <Config C, int Depth, class T, class A, class B, int Rows, int Cols>
-TESSERA_FN void mma_product(Accumulator<Rows, Cols>& acc, const A& a, const B& b) {
+TESSERA_FN void mma_product(Accumulator<Rows, Cols>& acc, const A& a, const SharedB<B>& b) {
   static_assert(Cols % 16 == 0 && Depth % 16 == 0);
   TESSERA_UNROLL_FOR (int k = 0; k < Depth / 16; k++) {
     Lanes<u32> ak[Rows / 16][4];
     TESSERA_UNROLL_FOR (int m = 0; m < Rows / 16; m++) a.get(ak[m], m, k);
     TESSERA_UNROLL_FOR (int n = 0; n < Cols / 8; n += 2) {
       Lanes<u32> bk[4];
-      get_b(bk, b, n, k);
+      b.get(bk, n, k);
       TESSERA_UNROLL_FOR (int m = 0; m < Rows / 16; m++) mma_step<C, T>(acc, m, n, ak[m], bk);
     }
   }
@@ -171,7 +178,8 @@ requires std::is_same_v<typename B::element, T> TESSERA_FN void dot(
     const B& b, Site site = Site::here()) {
   at(site);
   if constexpr (sizeof(T) == 2)
-    detail::mma_product<C, Depth, T>(acc, detail::SharedA<T, TileRows, Depth>{a, row0}, b);
+    detail::mma_product<C, Depth, T>(acc, detail::SharedA<T, TileRows, Depth>(a, row0),
+                                     detail::SharedB<B>(b));
   else
     detail::word_product<Depth, T>(acc, detail::SharedWordA<T, TileRows, Depth>{a, row0}, b);
 }
@@ -182,9 +190,30 @@ requires std::is_same_v<typename B::element, T> TESSERA_FN void dot(
     Site site = Site::here()) {
   at(site);
   if constexpr (sizeof(T) == 2)
-    detail::mma_product<C, Depth, T>(acc, detail::RegisterA<T, Rows, Depth>{a}, b);
+    detail::mma_product<C, Depth, T>(acc, detail::RegisterA<T, Rows, Depth>{a},
+                                     detail::SharedB<B>(b));
   else
     detail::word_product<Depth, T>(acc, detail::RegisterWordA<T, Rows, Depth>{a}, b);
+}
+
+// Rows row0 .. row0 + Rows - 1 of a tile as an operand in registers.
+template <int Rows, class T, int TileRows, int Depth>
+TESSERA_FN void load(Operand<Rows, Depth, T>& to, const SharedTile<T, TileRows, Depth>& from,
+                     int row0, Site site = Site::here()) {
+  at(site);
+  if constexpr (sizeof(T) == 2) {
+    const detail::SharedA<T, TileRows, Depth> a(from, row0);
+    TESSERA_UNROLL_FOR (int m = 0; m < Rows / 16; m++)
+      TESSERA_UNROLL_FOR (int k = 0; k < Depth / 16; k++) {
+        Lanes<u32> x[4];
+        a.get(x, m, k);
+        TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) to.x[m][2 * k + (i >> 1)][i & 1] = x[i];
+      }
+  } else {
+    for_each(to, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<T>& x) {
+      ld_shared(x, from.address_of(row + Lanes<i32>(row0), col));
+    });
+  }
 }
 
 }  // namespace tessera

@@ -2,6 +2,10 @@
 // Element traits: what a kernel must know of its element type, by the names of online softmax. With
 // m the running maximum of a row's scores and l the running sum of weight(s, m):
 //   O = sum_j weight(s_j, m) v_j * reciprocal(l)      LSE = make_lse(m, l)
+// The folded forms work on scores before they are scaled: weight(s c, m c) is one multiply-add and
+// one exp2, with c = scale log2 e; `shift`, the rounded -m c, is the same in weight, rescale and
+// LSE. Where |m c| is so large that its rounding would matter (`wide`), m itself is taken from the
+// scores first (`base`), and shift is 0.
 // A kernel written with these names runs unchanged on fp32, fp16, bf16 and on a finite field, where
 // all tilings must agree exactly (research: exact algebra instead of tolerances).
 #pragma once
@@ -42,8 +46,74 @@ struct Element {
   static TESSERA_FN Lanes<float> probability(const Lanes<float>& s, const Lanes<float>& lse) {
     return weight(s, lse);
   }
+
+  // ---- folded
+  // The sign of the scale belongs to Q (sign), which turns a minimum into a maximum, and a scale of
+  // 0 into scores of 0; what is left is positive.
+  struct Scaling {
+    float scale, c;  // c = scale log2 e
+    TESSERA_FN explicit Scaling(float signed_scale) {
+      const float magnitude = signed_scale < 0.0f ? 0.0f - signed_scale : signed_scale;
+      scale = magnitude == 0.0f ? 1.0f : magnitude;
+      c = scale < kLargest ? scale * kLog2E : kLargest * kLog2E;
+    }
+    static constexpr float kLargest = 0x1.6p+127f;  // times log2 e still finite
+  };
+  static TESSERA_HD constexpr float sign(float scale) {
+    return scale > 0.0f ? 1.0f : scale < 0.0f ? -1.0f : 0.0f;
+  }
+  static TESSERA_HD constexpr float one() { return 1.0f; }
+
+  static constexpr float kSlack = 8.0f, kWide = 65536.0f;
+  // False where top is NaN, and where both are -inf.
+  static TESSERA_FN Lanes<bool> rose(const Lanes<float>& top, const Lanes<float>& m,
+                                     const Scaling& a) {
+    return (top - m) * Lanes<float>(a.c) > Lanes<float>(kSlack);
+  }
+  static TESSERA_FN Lanes<bool> wide(const Lanes<float>& m, const Scaling& a) {
+    const Lanes<float> mc = m * Lanes<float>(a.c);
+    return ((mc >= Lanes<float>(kWide)) | (mc <= Lanes<float>(-kWide))) &
+           (m != Lanes<float>(-kInfinity));
+  }
+  static TESSERA_FN Lanes<float> base(const Lanes<float>& m, const Scaling& a) {
+    return select(wide(m, a), m, Lanes<float>(0.0f));
+  }
+  static TESSERA_FN Lanes<float> shift(const Lanes<float>& m, const Scaling& a) {
+    return select(wide(m, a) | (m == Lanes<float>(-kInfinity)), Lanes<float>(0.0f),
+                  Lanes<float>(0.0f) - m * Lanes<float>(a.c));
+  }
+  // s minus base
+  static TESSERA_FN Lanes<float> folded_weight(const Lanes<float>& s, const Lanes<float>& shift,
+                                               const Scaling& a) {
+    return exp2<Mode>(fma(s, Lanes<float>(a.c), shift));
+  }
+  static TESSERA_FN Lanes<float> folded_rescale(const Lanes<float>& m_old,
+                                                const Lanes<float>& m_new,
+                                                const Lanes<float>& shift, const Scaling& a) {
+    return select(m_old == Lanes<float>(-kInfinity), Lanes<float>(0.0f),
+                  folded_weight(m_old - base(m_new, a), shift, a));
+  }
+  // l counts weights against the rounded shift: what that differs from m c goes back in.
+  static TESSERA_FN Lanes<float> make_lse(const Lanes<float>& m, const Lanes<float>& shift,
+                                          const Lanes<float>& l, const Scaling& a) {
+    const Lanes<float> rest = fma(m - base(m, a), Lanes<float>(a.c), shift);
+    const Lanes<float> lse = fma(m, Lanes<float>(a.scale),
+                                 (log2_soft(l) - rest) * Lanes<float>(kLn2));
+    return select(l == Lanes<float>(0.0f), Lanes<float>(-kInfinity), lse);
+  }
+
   static TESSERA_FN Lanes<T> to_storage(const Lanes<float>& x) { return narrow<T>(x); }
 };
+
+// Order of scores in the field: hidden is below every score.
+TESSERA_FN Lanes<Fq> max(const Lanes<Fq>& a, const Lanes<Fq>& b) {
+  return apply(
+      [](Fq a, Fq b) {
+        if (a.value == Fq::kHidden) return b;
+        return b.value == Fq::kHidden || a.centred() > b.centred() ? a : b;
+      },
+      a, b);
+}
 
 // The field: exp(x) is base^x, LSE is the sum of base^s itself (0 for a row without a visible key).
 template <Exp2 Mode>
@@ -88,17 +158,33 @@ struct Element<Fq, Mode> {
         },
         s, lse);
   }
+
+  // ---- folded: the shift is m itself, and every rise counts
+  struct Scaling {
+    TESSERA_FN explicit Scaling(float) {}
+  };
+  static TESSERA_HD constexpr float sign(float) { return 1.0f; }
+  static TESSERA_HD constexpr Fq one() { return Fq{1}; }
+  static TESSERA_FN Lanes<bool> rose(const Lanes<Fq>& top, const Lanes<Fq>& m, const Scaling&) {
+    return max(top, m) != m;
+  }
+  static TESSERA_FN Lanes<bool> wide(const Lanes<Fq>&, const Scaling&) { return false; }
+  static TESSERA_FN Lanes<Fq> base(const Lanes<Fq>&, const Scaling&) { return zero(); }
+  static TESSERA_FN Lanes<Fq> shift(const Lanes<Fq>& m, const Scaling&) { return m; }
+  static TESSERA_FN Lanes<Fq> folded_weight(const Lanes<Fq>& s, const Lanes<Fq>& shift,
+                                            const Scaling&) {
+    return weight(s, shift);
+  }
+  static TESSERA_FN Lanes<Fq> folded_rescale(const Lanes<Fq>& m_old, const Lanes<Fq>&,
+                                             const Lanes<Fq>& shift, const Scaling&) {
+    return weight(m_old, shift);
+  }
+  static TESSERA_FN Lanes<Fq> make_lse(const Lanes<Fq>& m, const Lanes<Fq>&, const Lanes<Fq>& l,
+                                       const Scaling&) {
+    return make_lse(m, l);
+  }
+
   static TESSERA_FN Lanes<Fq> to_storage(const Lanes<Fq>& x) { return x; }
 };
-
-// Order of scores in the field: hidden is below every score.
-TESSERA_FN Lanes<Fq> max(const Lanes<Fq>& a, const Lanes<Fq>& b) {
-  return apply(
-      [](Fq a, Fq b) {
-        if (a.value == Fq::kHidden) return b;
-        return b.value == Fq::kHidden || a.centred() > b.centred() ? a : b;
-      },
-      a, b);
-}
 
 }  // namespace tessera

@@ -134,8 +134,26 @@ TESSERA_FN RowVector<Rows, T> operator*(const RowVector<Rows, T>& a, const RowVe
   return map_rows([](const Lanes<T>& x, const Lanes<T>& y) { return x * y; }, a, b);
 }
 
+// Whether f(v...) holds for any row that a lane has.
+template <class F, int Rows, class T, class... V>
+TESSERA_FN Lanes<bool> any_row(F f, const RowVector<Rows, T>& v, const V&... others) {
+  Lanes<bool> r = false;
+  TESSERA_UNROLL_FOR (int m = 0; m < v.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) r = r | f(v.x[m][h], others.x[m][h]...);
+  return r;
+}
+
 // ---- across a row: over a lane's columns in ascending order, then its neighbours at distance 1
 // and 2.
+template <int Rows, class T, class F>
+TESSERA_FN RowVector<Rows, T> across_row(const RowVector<Rows, T>& v, F f) {
+  return map_rows(
+      [&](const Lanes<T>& x) {
+        const Lanes<T> r = f(x, shuffle_xor(x, 1));
+        return f(r, shuffle_xor(r, 2));
+      },
+      v);
+}
 template <int Rows, int Cols, class T, class F>
 TESSERA_FN RowVector<Rows, T> reduce_rows(const Accumulator<Rows, Cols, T>& a, F f) {
   RowVector<Rows, T> v;
@@ -144,8 +162,20 @@ TESSERA_FN RowVector<Rows, T> reduce_rows(const Accumulator<Rows, Cols, T>& a, F
       Lanes<T> r = f(a.x[m][0][2 * h], a.x[m][0][2 * h + 1]);
       TESSERA_UNROLL_FOR (int n = 1; n < a.kColTiles; n++)
         r = f(f(r, a.x[m][n][2 * h]), a.x[m][n][2 * h + 1]);
-      r = f(r, shuffle_xor(r, 1));
-      v.x[m][h] = f(r, shuffle_xor(r, 2));
+      v.x[m][h] = r;
+    }
+  return across_row(v, f);
+}
+// The sum of each lane's own columns of a row, pairs first; across_row adds the row's four lanes.
+template <int Rows, int Cols, class T>
+TESSERA_FN RowVector<Rows, T> lane_sum(const Accumulator<Rows, Cols, T>& a) {
+  RowVector<Rows, T> v;
+  TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
+      Lanes<T> r = a.x[m][0][2 * h] + a.x[m][0][2 * h + 1];
+      TESSERA_UNROLL_FOR (int n = 1; n < a.kColTiles; n++)
+        r = r + (a.x[m][n][2 * h] + a.x[m][n][2 * h + 1]);
+      v.x[m][h] = r;
     }
   return v;
 }

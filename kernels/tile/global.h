@@ -28,6 +28,11 @@ struct BlockPtr {
   i32 rows, cols;  // of the matrix
   i32 row, col;    // of the window's first element
 
+  // Whether base and rows allow accesses of 16 bytes.
+  TESSERA_FN bool in_chunks() const {
+    return ((reinterpret_cast<std::uintptr_t>(base) | std::uintptr_t(stride) * sizeof(T)) & 15) ==
+           0;
+  }
   TESSERA_FN void advance(i32 down, i32 right) { row += down, col += right; }
 };
 
@@ -41,47 +46,114 @@ struct VectorPtr {
   TESSERA_FN void advance(i32 by) { offset += by; }
 };
 
-// ---- block-wide: window -> shared tile, 16 bytes a thread and step; what lies outside is zero.
+// ---- block-wide: window -> shared tile, 16 bytes a lane and step; what lies outside is zero.
 // On sm_80 and up the copy is asynchronous (commit, then wait); on sm_75 it goes through registers.
 // Bases and strides must be multiples of 16 bytes; the matrix may end inside a chunk.
+
+// What a lane must know to copy its share of a window: worked out once, so that the copies of a
+// loop cost an addition each. Neighbouring lanes take neighbouring chunks of a row, as many as the
+// swizzle permutes among themselves, so the shared address of every later step is a constant away.
+//   copy.start(tile) ... other work ... copy.finish(tile); commit(); wait()
+// On sm_80 and up start() issues cp.async; on sm_75 it loads into registers and finish() stores
+// them.
+template <Config C, class T, int Rows, int Cols>
+class TileCopy {
+  using Element = std::remove_const_t<T>;
+  using Tile = SharedTile<Element, Rows, Cols>;
+  static constexpr int kPerChunk = 16 / int(sizeof(T));
+  static constexpr int kGroup = swizzle_group(Tile::kChunks);
+  static constexpr int kStepRows = C.threads() / kGroup;
+  static constexpr int kColSteps = Tile::kChunks / kGroup;
+  static_assert(C.threads() % kGroup == 0 && Rows % kStepRows == 0,
+                "a tile must be a whole number of steps");
+
+ public:
+  static constexpr int kSteps = Rows / kStepRows * kColSteps;
+
+  TESSERA_FN explicit TileCopy(const BlockPtr<T, Rows, Cols>& from)
+      : rows_left_(from.rows - from.row), row_bytes_(from.stride * i64(sizeof(T))) {
+    const Lanes<i32> thread = lane_id() + Lanes<i32>(warp_id() * 32);
+    const Lanes<i32> chunk = thread & Lanes<i32>(kGroup - 1);
+    row_ = thread / Lanes<i32>(kGroup);
+    at_ = Tile{0}.at(row_, chunk);
+    const Lanes<i64> offset = Lanes<i64>(row_ + Lanes<i32>(from.row)) * Lanes<i64>(from.stride) +
+                              Lanes<i64>(chunk * Lanes<i32>(kPerChunk) + Lanes<i32>(from.col));
+    source_ = reinterpret_cast<const char*>(from.base) + offset * Lanes<i64>(i64(sizeof(T)));
+    TESSERA_UNROLL_FOR (int c = 0; c < kColSteps; c++) {
+      const Lanes<i32> left = Lanes<i32>(from.cols - from.col - c * kGroup * kPerChunk) -
+                              chunk * Lanes<i32>(kPerChunk);
+      // Cut to a chunk before it is counted in bytes: a row may be longer than 2^31 bytes.
+      const Lanes<i32> whole = select(left < Lanes<i32>(kPerChunk), left, Lanes<i32>(kPerChunk));
+      bytes_[c] = select(left > Lanes<i32>(0), whole * Lanes<i32>(int(sizeof(T))), Lanes<i32>(0));
+    }
+  }
+  TESSERA_FN void advance(i32 rows) {
+    source_ = source_ + Lanes<i64>(rows * row_bytes_);
+    rows_left_ -= rows;
+  }
+
+  TESSERA_FN void start(const Tile& to, Site site = Site::here()) {
+    at(site);
+    start_steps<0, kSteps>(to);
+  }
+  TESSERA_FN void finish(const Tile& to, Site site = Site::here()) {
+    at(site);
+    finish_steps<0, kSteps>(to);
+  }
+  // Both, a few steps at a time: the registers of a whole tile are more than a kernel may have.
+  TESSERA_FN void all(const Tile& to, Site site = Site::here()) {
+    at(site);
+    all_from<0>(to);
+  }
+
+ private:
+  template <int First, int Last>
+  TESSERA_FN void start_steps(const Tile& to) {
+    TESSERA_UNROLL_FOR (int i = First; i < Last; i++) {
+      const int down = i / kColSteps * kStepRows, c = i % kColSteps;
+      const Lanes<i32> bytes = select(row_ < Lanes<i32>(rows_left_ - down), bytes_[c],
+                                      Lanes<i32>(0));
+      const Lanes<const char*> source = source_ + Lanes<i64>(down * row_bytes_ + c * (kGroup * 16));
+      if constexpr (C.has_cp_async())
+        cp_async(address(to, down, c), source, bytes);
+      else
+        staged_[i - First] = ld_global_chunk(source, bytes);
+    }
+  }
+  template <int First, int Last>
+  TESSERA_FN void finish_steps(const Tile& to) {
+    if constexpr (!C.has_cp_async())
+      TESSERA_UNROLL_FOR (int i = First; i < Last; i++)
+        st_shared_chunk(address(to, i / kColSteps * kStepRows, i % kColSteps), staged_[i - First]);
+  }
+  template <int First>
+  TESSERA_FN void all_from(const Tile& to) {
+    constexpr int kLast = First + 4 < kSteps ? First + 4 : kSteps;
+    start_steps<First, kLast>(to);
+    finish_steps<First, kLast>(to);
+    if constexpr (kLast < kSteps) all_from<kLast>(to);
+  }
+  // `down` rows and c groups of chunks from the lane's first one: rows of a step are a power of
+  // two, so their part of the swizzle is an xor of its own.
+  TESSERA_FN Lanes<u32> address(const Tile& to, int down, int c) const {
+    const int key = swizzle_key(Tile::kChunks, down);
+    return (at_ ^ Lanes<u32>(u32(key * 16))) + Lanes<u32>(to.base) +
+           Lanes<u32>(u32(down * Tile::kPitch + c * kGroup * 16));
+  }
+
+  Lanes<const char*> source_;
+  Lanes<u32> at_;
+  Lanes<i32> row_, bytes_[kColSteps];  // that exist of the lane's chunk, 0..16
+  i32 rows_left_;                      // of the matrix, from the window's first row on
+  i64 row_bytes_;
+  struct Nothing {};
+  std::conditional_t<C.has_cp_async(), Nothing, Chunk> staged_[C.has_cp_async() ? 1 : kSteps];
+};
+
 template <Config C, class T, int Rows, int Cols>
 TESSERA_FN void load(const SharedTile<std::remove_const_t<T>, Rows, Cols>& to,
                      const BlockPtr<T, Rows, Cols>& from, Site site = Site::here()) {
-  using Tile = SharedTile<std::remove_const_t<T>, Rows, Cols>;
-  constexpr int kPerChunk = 16 / int(sizeof(T)), kSteps = Rows * Tile::kChunks / C.threads();
-  static_assert(Rows * Tile::kChunks % C.threads() == 0, "a tile must be a whole number of steps");
-  // Steps go in batches: within one, loads are in flight together; across them nothing is kept,
-  // since the addresses of all steps at once are more registers than a kernel has to spare.
-  constexpr int kBatch = kSteps % 4 == 0 ? 4 : kSteps % 3 == 0 ? 3 : kSteps % 2 == 0 ? 2 : 1;
-  at(site);
-  const Lanes<i32> thread = lane_id() + Lanes<i32>(warp_id() * 32);
-  TESSERA_ROLLED_FOR (int first = 0; first < kSteps; first += kBatch) {
-    Chunk staged[kBatch];
-    Lanes<u32> address[kBatch];
-    TESSERA_UNROLL_FOR (int i = 0; i < kBatch; i++) {
-      const Lanes<i32> index = thread + Lanes<i32>((first + i) * C.threads());
-      const Lanes<i32> row = index / Lanes<i32>(Tile::kChunks),
-                       chunk = index % Lanes<i32>(Tile::kChunks);
-      const Lanes<i32> left = Lanes<i32>(from.cols - from.col) - chunk * Lanes<i32>(kPerChunk);
-      // Cut to a chunk before it is counted in bytes: a row may be longer than 2^31 bytes.
-      const Lanes<i32> whole = select(left < Lanes<i32>(kPerChunk), left, Lanes<i32>(kPerChunk));
-      Lanes<i32> bytes = whole * Lanes<i32>(int(sizeof(T)));
-      const Lanes<bool> inside = (row < Lanes<i32>(from.rows - from.row)) & (left > Lanes<i32>(0));
-      bytes = select(inside, bytes, Lanes<i32>(0));
-      const Lanes<i64> offset = Lanes<i64>(row + Lanes<i32>(from.row)) * Lanes<i64>(from.stride) +
-                                Lanes<i64>(chunk * Lanes<i32>(kPerChunk) + Lanes<i32>(from.col));
-      const Lanes<const char*> source = reinterpret_cast<const char*>(from.base) +
-                                        offset * Lanes<i64>(i64(sizeof(T)));
-      if constexpr (C.has_cp_async()) {
-        cp_async(to.at(row, chunk), source, bytes);
-      } else {
-        staged[i] = ld_global_chunk(source, bytes);
-        address[i] = to.at(row, chunk);
-      }
-    }
-    if constexpr (!C.has_cp_async())
-      TESSERA_UNROLL_FOR (int i = 0; i < kBatch; i++) st_shared_chunk(address[i], staged[i]);
-  }
+  TileCopy<C, T, Rows, Cols>(from).all(to, site);
 }
 // Closes a group of asynchronous copies.
 template <Config C>
@@ -149,6 +221,61 @@ TESSERA_FN void store(const VectorPtr<T, Size>& to, const RowVector<Rows, Acc>& 
       const Lanes<bool> mine = (row < Lanes<i32>(to.size)) &
                                ((lane & Lanes<i32>(3)) == Lanes<i32>(0));
       st_global(to.base + Lanes<i64>(row), f(from.x[m][h]), mine);
+    }
+}
+
+// The same for a window that takes 16 bytes at a time, rounded to T: through `scratch`, of which
+// rows row0 .. row0 + Rows - 1 are this warp's alone, so that lanes store whole chunks of a row. A
+// window that cannot be written 16 bytes at a time is stored from the registers.
+template <int Rows, int Cols, int WindowRows, class T, class Acc>
+TESSERA_FN void store(const BlockPtr<T, WindowRows, Cols>& to,
+                      const Accumulator<Rows, Cols, Acc>& from, int row0,
+                      const SharedTile<T, WindowRows, Cols>& scratch, Site site = Site::here()) {
+  using Tile = SharedTile<T, WindowRows, Cols>;
+  constexpr int kPerChunk = 16 / int(sizeof(T)), kGroup = swizzle_group(Tile::kChunks);
+  constexpr int kStepRows = 32 / kGroup, kColSteps = Tile::kChunks / kGroup;
+  static_assert(Rows % kStepRows == 0);
+  if (!to.in_chunks())
+    return store(
+        to, from, row0,
+        [](const Lanes<Acc>& x) {
+          if constexpr (std::is_same_v<Acc, float>)
+            return narrow<T>(x);
+          else
+            return x;
+        },
+        site);
+  at(site);
+  const Lanes<i32> lane = lane_id();
+  warp_sync(site);  // what other lanes have read of these rows
+  TESSERA_UNROLL_FOR (int m = 0; m < from.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int n = 0; n < from.kColTiles; n++)
+      TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
+        const Lanes<i32> row = row_of(lane, 2 * h) + Lanes<i32>(16 * m + row0);
+        const auto& x = from.x[m][n];
+        if constexpr (sizeof(T) == 2) {
+          st_shared(scratch.address_of(row, col_of(lane, 0) + Lanes<i32>(8 * n)),
+                    pack<T>(x[2 * h], x[2 * h + 1]));
+        } else {
+          TESSERA_UNROLL_FOR (int i = 0; i < 2; i++)
+            st_shared(scratch.address_of(row, col_of(lane, i) + Lanes<i32>(8 * n)), x[2 * h + i]);
+        }
+      }
+  warp_sync(site);
+  const Lanes<i32> chunk = lane & Lanes<i32>(kGroup - 1);
+  TESSERA_UNROLL_FOR (int down = 0; down < Rows; down += kStepRows)
+    TESSERA_UNROLL_FOR (int c = 0; c < kColSteps; c++) {
+      const Lanes<i32> r = lane / Lanes<i32>(kGroup) + Lanes<i32>(down + row0);
+      const Lanes<i32> row = r + Lanes<i32>(to.row);
+      const Lanes<i32> col = (chunk + Lanes<i32>(c * kGroup)) * Lanes<i32>(kPerChunk) +
+                             Lanes<i32>(to.col);
+      const Lanes<i32> left = Lanes<i32>(to.cols) - col;
+      const Lanes<i32> whole = select(left < Lanes<i32>(kPerChunk), left, Lanes<i32>(kPerChunk));
+      const Lanes<bool> inside = (row < Lanes<i32>(to.rows)) & (left > Lanes<i32>(0));
+      const Lanes<i64> offset = Lanes<i64>(row) * Lanes<i64>(to.stride) + Lanes<i64>(col);
+      st_global_chunk(reinterpret_cast<char*>(to.base) + offset * Lanes<i64>(i64(sizeof(T))),
+                      ld_shared_chunk(scratch.at(r, chunk + Lanes<i32>(c * kGroup))),
+                      select(inside, whole * Lanes<i32>(int(sizeof(T))), Lanes<i32>(0)));
     }
 }
 

@@ -25,6 +25,17 @@ struct SharedTile {
   TESSERA_FN Lanes<u32> at(const Lanes<i32>& row, const Lanes<i32>& chunk) const {
     return Lanes<u32>(row * kPitch + swizzle(kChunks, row, chunk) * 16) + base;
   }
+  // From the address of chunk 0 or 1 of a row to the one `chunks` (even) further on: the swizzle
+  // permutes within groups, so the way there is an xor and a constant, the same for every lane.
+  static TESSERA_FN Lanes<u32> step(const Lanes<u32>& at, int chunks) {
+    constexpr int kGroup = swizzle_group(kChunks);
+    return (at ^ Lanes<u32>(u32(chunks % kGroup * 16))) +
+           Lanes<u32>(u32(chunks / kGroup * kGroup * 16));
+  }
+  // From the address of a row to the same chunk `rows` (a multiple of 8) further down.
+  static TESSERA_FN Lanes<u32> down(const Lanes<u32>& at, int rows) {
+    return at + Lanes<u32>(u32(rows * kPitch));
+  }
   // Address of element (row, col): col must not split an access over two chunks.
   TESSERA_FN Lanes<u32> address_of(const Lanes<i32>& row, const Lanes<i32>& col) const {
     constexpr int kPerChunk = 16 / kElement;
@@ -41,6 +52,29 @@ struct Transposed {
 template <class Tile>
 TESSERA_FN Transposed<Tile> transpose(const Tile& tile) {
   return {tile};
+}
+
+// Every element of a tile times x, by the whole block: behind a barrier, and before one. x is 1, -1
+// or 0, so nothing is rounded; what was NaN or inf stays one or becomes NaN.
+template <Config C, class T, int Rows, int Cols>
+TESSERA_FN void multiply(const SharedTile<T, Rows, Cols>& tile, float x, Site site = Site::here()) {
+  if constexpr (!std::is_same_v<T, Fq>) {
+    at(site);
+    const Lanes<u32> thread = Lanes<u32>(lane_id() + Lanes<i32>(warp_id() * 32));
+    static_assert(Rows * Cols * int(sizeof(T)) % (4 * C.threads()) == 0);
+    TESSERA_ROLLED_FOR (int word = 0; word < Rows * Cols * int(sizeof(T)) / 4;
+                        word += C.threads()) {
+      const Lanes<u32> address = (thread + Lanes<u32>(u32(word))) * Lanes<u32>(4u) + tile.base;
+      Lanes<u32> bits;
+      ld_shared(bits, address);
+      if constexpr (sizeof(T) == 2)
+        bits = pack<T>(widen(half_of<T>(bits, 0)) * Lanes<float>(x),
+                       widen(half_of<T>(bits, 1)) * Lanes<float>(x));
+      else
+        bits = float_to_bits(bits_to_float(bits) * Lanes<float>(x));
+      st_shared(address, bits);
+    }
+  }
 }
 
 // Lays out a block's shared memory, in order of the calls; names are for the emulator's messages.

@@ -124,6 +124,12 @@ TESSERA_FN float widen(T x) {
     return __half2float(__ushort_as_half(x.bits));
 }
 
+// The lower (0) or upper (1) 16 bits of a register as a T.
+template <class T>
+TESSERA_FN T half_of(u32 x, int upper) {
+  return T{u16(x >> (16 * upper))};
+}
+
 // ---- shared memory
 template <class T>
 TESSERA_FN void ld_shared(T& x, u32 address) {
@@ -240,6 +246,18 @@ TESSERA_FN Chunk ld_global_chunk(const char* p, i32 bytes) {
     r.w[i / 2] |= u32(half) << (16 * (i % 2));
   }
   return r;
+}
+
+// The first `bytes` of 16 to an aligned address.
+TESSERA_FN void st_global_chunk(char* p, const Chunk& x, i32 bytes) {
+  if (bytes == 16) {
+    asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(x.w[0]), "r"(x.w[1]),
+                 "r"(x.w[2]), "r"(x.w[3])
+                 : "memory");
+  } else {
+    TESSERA_UNROLL_FOR (int i = 0; i < 8; i++)
+      if (2 * i < bytes) reinterpret_cast<u16*>(p)[i] = u16(x.w[i / 2] >> (16 * (i % 2)));
+  }
 }
 
 // ---- tensor cores

@@ -19,11 +19,12 @@
 //   reciprocal_normal(x)                       IEEE 1 / x for |x| in 2^-100 .. 2^100
 //   ex2(x)                                     hardware 2^x (CPU: correctly rounded, 0 below 2^-126)
 //   shuffle_xor shuffle warp_any               across lanes
-//   pack<T>(lo, hi) narrow<T>(x) widen(x)      fp32 <-> T to nearest even; two in a register
+//   pack<T>(lo, hi) half_of<T>(x, upper)       two in a register; one of them
+//   narrow<T>(x) widen(x)                      fp32 <-> T to nearest even
 //   ld_shared st_shared ..._chunk              1, 2 or 4 words a lane; 16 bytes a lane
 //   ldmatrix_x4 ldmatrix_x4_trans              four 8x8 matrices of 16-bit elements
 //   cp_async cp_async_commit cp_async_wait<N>  asynchronous 16-byte copies (sm_80 and up)
-//   ld_global st_global ld_global_chunk        one element a lane, predicated; 16 bytes, partly there
+//   ld_global st_global ..._chunk              one element a lane, predicated; 16 bytes, partly there
 //   mma_m16n8k8<f16> mma_m16n8k16<T>           tensor cores: sm_75; sm_80 and up
 //   count_exp2 count_fma count_tiles           exact counters (nothing on the GPU)
 // clang-format on

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// FlashAttention-2 forward (Dao 2023, arXiv 2307.08691): one block a query tile and (batch, head),
+// its warps share the key tiles and split the query rows, so a row's maximum and sum never leave a
+// warp. Key tiles outside the band are not visited, full ones run without mask code. The scores'
+// accumulators become the operand of P V in registers.
+//
+// stages 2: K and V in rings of two; a tile's copies run beside the whole step before it.
+// stages 1: one buffer each; V's copy runs beside Q K^T, the next K's beside softmax and P V. Half
+//           the shared memory, two barriers a tile instead of one.
+#pragma once
+#include "kernels/tile/dot.h"
+#include "kernels/tile/global.h"
+#include "kernels/tile/key_range.h"
+#include "kernels/tile/online_softmax.h"
+
+namespace tessera {
+
+template <class T, Config C>
+struct FlashForward {
+  using Args = AttentionArgs;
+  static constexpr Config kConfig = C;
+  using E = Element<T, C.exp2>;
+  using Acc = typename E::accumulator;
+  static constexpr int kBlockQ = C.rows, kBlockK = C.cols, kHeadDim = C.head_dim;
+  static constexpr int kWarpRows = kBlockQ / C.warps;
+  static constexpr bool kQInRegisters = C.q == QHome::registers;
+  using QTile = SharedTile<T, kBlockQ, kHeadDim>;
+  using KTile = SharedTile<T, kBlockK, kHeadDim>;
+  using KRing = Ring<KTile, C.stages>;
+  static constexpr int kSharedBytes = QTile::kBytes + 2 * KRing::kBytes;
+  static_assert(kBlockQ % (16 * C.warps) == 0, "a warp owns whole 16-row fragments");
+  static_assert(C.stages == 1 || C.stages == 2);
+
+  static i64 grid(const Args& p) { return i64(ceil_div(p.q_len, kBlockQ)) * p.batch * p.heads; }
+
+  static TESSERA_FN void run(const Args& p) {
+    const QueryTile block = longest_first(p.q_len, kBlockQ, p.heads, p.batch);
+    const i32 q0 = block.q0, head_kv = block.head / (p.heads / p.heads_kv);
+    const i32 row0 = warp_id() * kWarpRows;  // of this warp in the query tile
+    const i32 q_last = (q0 + kBlockQ < p.q_len ? q0 + kBlockQ : p.q_len) - 1;
+    const KeyRange keys(p.band, p.k_len);
+    const KeyRange::Tiles tiles = keys.tiles(q0, q_last, kBlockK);
+    const i32 all_tiles = ceil_div(p.k_len, kBlockK);
+    count_tiles(all_tiles - tiles.count(), tiles.full(), tiles.count() - tiles.full());
+
+    const auto origin = [&](const void* base, const Strides& s, i32 h) {
+      return static_cast<const T*>(base) + (i64(block.batch) * s.batch + i64(h) * s.head);
+    };
+    // Rows past the last visited tile read as zero: the copy that runs ahead needs no branch.
+    const i32 k_end = tiles.last * kBlockK < p.k_len ? tiles.last * kBlockK : p.k_len;
+    TileCopy<C, const T, kBlockQ, kHeadDim> q_copy(
+        {origin(p.q, p.q_stride, block.head), p.q_stride.row, p.q_len, p.head_dim, q0, 0});
+    TileCopy<C, const T, kBlockK, kHeadDim> k_copy({origin(p.k, p.k_stride, head_kv),
+                                                    p.k_stride.row, k_end, p.head_dim,
+                                                    tiles.first * kBlockK, 0});
+    TileCopy<C, const T, kBlockK, kHeadDim> v_copy({origin(p.v, p.v_stride, head_kv),
+                                                    p.v_stride.row, k_end, p.head_dim,
+                                                    tiles.first * kBlockK, 0});
+
+    SharedMemory shared;
+    const QTile q_tile = shared.tile<QTile>("Q");  // (block_q, head_dim)
+    const KRing k_ring = shared.ring<KRing>("K");  // stages x (block_k, head_dim)
+    const KRing v_ring = shared.ring<KRing>("V");  // stages x (block_k, head_dim)
+
+    const typename E::Scaling scaling(p.scale);
+    OnlineSoftmax<E, kWarpRows> softmax(scaling);
+    Accumulator<kWarpRows, kHeadDim, Acc> acc;  // O before it is divided by l
+    fill(acc, E::zero());
+
+    if (tiles.count() > 0) {
+      q_copy.all(q_tile);
+      k_copy.all(k_ring.acquire(0));
+      commit<C>();
+      if constexpr (C.stages == 2) {
+        v_copy.all(v_ring.acquire(0));
+        commit<C>();
+      }
+      const float sign = E::sign(p.scale);
+      if (kQInRegisters || sign != 1.0f) wait<C, C.stages - 1>();
+      if (sign != 1.0f) {
+        multiply<C>(q_tile, sign);
+        barrier();
+      }
+      Operand<kWarpRows, kQInRegisters ? kHeadDim : 16, T> q_operand;
+      if constexpr (kQInRegisters) load(q_operand, q_tile, row0);
+
+      for (i32 j = tiles.first; j < tiles.last; j++) {
+        const i32 step = j - tiles.first;
+        const KTile k_tile = k_ring.ready(step), v_tile = v_ring.ready(step);
+        wait<C, 0>();
+        if constexpr (C.stages == 2) {
+          k_copy.advance(kBlockK), v_copy.advance(kBlockK);
+          k_copy.start(k_ring.acquire(step + 1));
+          v_copy.start(v_ring.acquire(step + 1));
+        } else {
+          v_copy.start(v_tile);
+        }
+        commit<C>();
+
+        Accumulator<kWarpRows, kBlockK, Acc> s;  // scores, then weights: (warp rows, block_k)
+        fill(s, E::zero());
+        if constexpr (kQInRegisters)
+          dot<C>(s, q_operand, transpose(k_tile));
+        else
+          dot<C>(s, q_tile, row0, transpose(k_tile));
+
+        if constexpr (C.stages == 1) {
+          v_copy.finish(v_tile);
+          wait<C, 0>();
+          k_copy.advance(kBlockK), v_copy.advance(kBlockK);
+          k_copy.start(k_tile);
+          commit<C>();
+        }
+
+        if (tiles.masked(j))
+          for_each(s, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<Acc>& x) {
+            const Lanes<i32> query = row + Lanes<i32>(q0 + row0),
+                             key = col + Lanes<i32>(j * kBlockK);
+            x = select(keys.visible(query, key), x, Lanes<Acc>(E::hidden()));
+          });
+        softmax.weigh(s, acc);
+        dot<C>(acc, as_operand<T>(s), v_tile);  // P rounded to the storage type
+
+        if constexpr (C.stages == 1) {
+          k_copy.finish(k_tile);
+        } else {
+          k_copy.finish(k_ring.acquire(step + 1));
+          v_copy.finish(v_ring.acquire(step + 1));
+        }
+      }
+    }
+
+    const auto rows = softmax.finish();
+    scale_rows(acc, rows.reciprocal);
+    const BlockPtr<T, kBlockQ, kHeadDim> o{const_cast<T*>(origin(p.o, p.o_stride, block.head)),
+                                           p.o_stride.row,
+                                           p.q_len,
+                                           p.head_dim,
+                                           q0,
+                                           0};
+    store(o, acc, row0, q_tile);
+    const VectorPtr<typename E::lse_type, kBlockQ> lse{
+        static_cast<typename E::lse_type*>(p.lse) +
+            (i64(block.batch) * p.heads + block.head) * p.q_len,
+        p.q_len, q0};
+    if (p.lse) store(lse, rows.lse, row0, [](auto& x) { return x; });
+  }
+};
+
+}  // namespace tessera
