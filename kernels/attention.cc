@@ -149,36 +149,36 @@ class AlignedCopy {
   // object.
   AlignedCopy(const char* name, Tensor& t, const Options& o) : options_(o) {
     if (empty(t) || !needs_copy(t, o.target)) return;
-    const i64 es = size_of(t.dtype), inner = t.shape[std::size_t(t.rank - 1)],
-              pitch = (inner * es + 15) / 16 * 16;
-    i64 extent[3] = {1, 1, 1}, stride[3] = {0, 0, 0};
+    const int es = size_of(t.dtype);
+    cuda::StridedRows rows{{1, 1, 1}, {0, 0, 0}, t.shape[std::size_t(t.rank - 1)]};
     for (int i = 0; i + 1 < t.rank; i++) {
       const int to = 3 - (t.rank - 1) + i;
-      extent[to] = t.shape[std::size_t(i)], stride[to] = t.stride[std::size_t(i)] * es;
+      rows.extent[to] = t.shape[std::size_t(i)], rows.stride[to] = t.stride[std::size_t(i)];
     }
-    i64 bytes = pitch;
-    for (const i64 e : extent)
+    const i64 pitch = (rows.inner * es + 15) / 16 * 16 / es;  // elements
+    i64 bytes = pitch * es;
+    for (const i64 e : rows.extent)
       if (__builtin_mul_overflow(bytes, e, &bytes))
         throw Error(ErrorKind::unsupported,
                     std::string(name) + ": an aligned copy of it is too large");
     if (o.target == Target::cuda) {
-      device_ = cuda::copy_compact(t.data, extent, stride, inner * es, pitch, o.stream);
+      device_ = cuda::copy_compact(t.data, rows, pitch, es, o.stream);
       t.data = device_;
     } else {
       host_.reset(
           static_cast<char*>(std::aligned_alloc(256, std::size_t((bytes + 255) / 256 * 256))));
       if (!host_) throw Error(ErrorKind::internal, "out of memory for an aligned copy");
       char* to = host_.get();
-      for (i64 b = 0; b < extent[0]; b++)
-        for (i64 h = 0; h < extent[1]; h++)
-          for (i64 r = 0; r < extent[2]; r++, to += pitch)
-            std::memcpy(
-                to,
-                static_cast<const char*>(t.data) + b * stride[0] + h * stride[1] + r * stride[2],
-                std::size_t(inner * es));
+      for (i64 b = 0; b < rows.extent[0]; b++)
+        for (i64 h = 0; h < rows.extent[1]; h++)
+          for (i64 r = 0; r < rows.extent[2]; r++, to += pitch * es)
+            std::memcpy(to,
+                        static_cast<const char*>(t.data) +
+                            (b * rows.stride[0] + h * rows.stride[1] + r * rows.stride[2]) * es,
+                        std::size_t(rows.inner * es));
       t.data = host_.get();
     }
-    i64 step = pitch / es;
+    i64 step = pitch;
     for (int i = t.rank - 2; i >= 0; i--)
       t.stride[std::size_t(i)] = step, step *= t.shape[std::size_t(i)];
   }
@@ -198,6 +198,24 @@ std::string short_text(double x) {
   std::snprintf(text, sizeof text, "%g", x);
   return text;
 }
+
+// Looks at where every tensor lies, by its name. For Target::cuda their device is current while
+// this object lives.
+class Placed {
+ public:
+  Placed(const Options& o, std::initializer_list<std::pair<const char*, const Tensor*>> tensors) {
+    std::vector<cuda::Pointer> pointers;
+    for (const auto& [name, t] : tensors)
+      if (t && !empty(*t)) pointers.push_back({name, t->data});
+    if (o.target == Target::cuda)
+      guard_.emplace(cuda::device_of(pointers));
+    else
+      cuda::require_host(pointers);
+  }
+
+ private:
+  std::optional<cuda::DeviceGuard> guard_;
+};
 
 Strides strides_of(const Tensor& t) { return {t.stride[0], t.stride[1], t.stride[2]}; }
 
@@ -257,6 +275,7 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   const i64 q_len = q.shape[2], k_len = k.shape[2];
   const Band band = band_of(options, q_len, k_len);
 
+  const Placed placed(options, {{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}, {"lse", lse}});
   const Choice c = choose(options, KernelKind::attention, "flash_step1", q.dtype, int(q.shape[3]));
   if (c.kernel->limit == KernelLimit::masks_with_1e6 && q.dtype != Dtype::field && q_len > 0 &&
       k_len > 0)
@@ -301,6 +320,7 @@ Report matmul(const Tensor& a, const Tensor& b, const Tensor& c, const Options& 
   same("c", "rows", c.shape[0], "a", a.shape[0]), same("c", "columns", c.shape[1], "b", b.shape[1]);
   check_no_overlap("c", c);
   check_apart("c", c, "a", a), check_apart("c", c, "b", b);
+  const Placed placed(options, {{"a", &a}, {"b", &b}, {"c", &c}});
   const Choice choice = choose(options, KernelKind::matmul, "matmul", a.dtype, 0);
   Report report = start_report(options, choice, a.dtype);
   if (c.shape[0] == 0 || c.shape[1] == 0) return report;
@@ -324,6 +344,7 @@ Report weighted_sum(const Tensor& x, const Tensor& w, const Tensor& y, const Opt
   same("w", "length", w.shape[0], "x's columns: x", x.shape[1]);
   same("y", "length", y.shape[0], "x's rows: x", x.shape[0]);
   check_apart("y", y, "x", x), check_apart("y", y, "w", w);
+  const Placed placed(options, {{"x", &x}, {"w", &w}, {"y", &y}});
   const Choice choice = choose(options, KernelKind::weighted_sum, "weighted_sum", x.dtype, 0);
   Report report = start_report(options, choice, x.dtype);
   if (x.shape[0] == 0) return report;

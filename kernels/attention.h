@@ -77,6 +77,11 @@ Band band_of(const AttentionOptions& options, std::int64_t q_len, std::int64_t k
 // stride not a multiple of 16 bytes) is copied. The default kernel, flash_step1, masks with -1e6: a
 // row whose scores are near or below that is wrong, and a mask that leaves a row no key is refused.
 //
+// Pointers are host memory for the emulator. For Target::cuda they are memory that one device
+// reaches; that device runs the kernel, whichever is current, all work is put on `stream`, and the
+// call may be captured into a graph. Memory on the other side, or tensors on two devices, are
+// errors.
+//
 // Outputs share no element with another tensor; slices of one array that lie between each other
 // (packed Q, K, V, O) do not. Throws Error naming the argument and its limit before any memory is
 // touched. Findings do not throw.
