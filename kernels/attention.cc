@@ -9,9 +9,9 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "kernels/arguments.h"
 #include "kernels/cuda_backend.h"
 #include "kernels/registry.h"
 #include "sim/loader.h"
@@ -19,83 +19,6 @@
 namespace tessera {
 
 namespace {
-
-constexpr i64 kMaxLength = i64(1) << 30;  // KeyRange compares in 32 bits
-
-[[noreturn]] void invalid(const std::string& message) {
-  throw Error(ErrorKind::invalid_argument, message);
-}
-
-std::string short_text(double x) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", x);
-  return text;
-}
-
-int size_of(Dtype d) { return d == Dtype::f16 || d == Dtype::bf16 ? 2 : 4; }
-
-// ---- arguments, each by its name
-
-void check_tensor(const char* name, const Tensor& t, int rank, const char* dims) {
-  const std::string n(name);
-  if (t.rank != rank)
-    invalid(n + ": rank " + std::to_string(t.rank) + ", expected " + std::to_string(rank) + " " +
-            dims);
-  if (int(t.dtype) < 0 || int(t.dtype) > int(Dtype::field))
-    invalid(n + ": unknown dtype " + std::to_string(int(t.dtype)));
-  const auto dimension = [&](int i) { return n + ": dimension " + std::to_string(i); };
-  bool empty = false;
-  for (int i = 0; i < rank; i++) {  // all extents first: a wrong one makes strides wrong as well
-    const i64 extent = t.shape[std::size_t(i)];
-    if (extent < 0 || extent > kMaxLength)
-      invalid(dimension(i) + " is " + std::to_string(extent) + ", outside 0.." +
-              std::to_string(kMaxLength));
-    empty = empty || extent == 0;
-  }
-  for (int i = 0; i < rank; i++) {
-    const i64 stride = t.stride[std::size_t(i)];
-    if (stride < 0) invalid(dimension(i) + " has the negative stride " + std::to_string(stride));
-  }
-  const i64 inner = t.shape[std::size_t(rank - 1)];
-  if (inner > 1 && t.stride[std::size_t(rank - 1)] != 1)
-    invalid(n + ": innermost stride " + std::to_string(t.stride[std::size_t(rank - 1)]) +
-            ", expected 1");
-  if (!empty && !t.data) invalid(n + ": null data for a non-empty tensor");
-  if (reinterpret_cast<std::uintptr_t>(t.data) % std::uintptr_t(size_of(t.dtype)))
-    invalid(n + ": data is not aligned to its " + std::to_string(size_of(t.dtype)) +
-            "-byte elements");
-}
-
-// From the innermost dimension outwards, a step must clear all that lies inside.
-void check_no_overlap(const char* name, const Tensor& t) {
-  std::vector<int> order;
-  for (int i = t.rank - 1; i >= 0; i--) {
-    if (t.shape[std::size_t(i)] == 0) return;
-    if (t.shape[std::size_t(i)] > 1) order.push_back(i);
-  }
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return t.stride[std::size_t(a)] < t.stride[std::size_t(b)];
-  });
-  __int128 span = 1;
-  for (const int i : order) {
-    const i64 extent = t.shape[std::size_t(i)], stride = t.stride[std::size_t(i)];
-    if (stride < span)
-      invalid(std::string(name) + ": dimension " + std::to_string(i) + " has stride " +
-              std::to_string(stride) + ", and outputs must not overlap themselves");
-    span += __int128(extent - 1) * stride;
-  }
-}
-
-void same(const char* name, const char* what, i64 value, const char* of, i64 expected) {
-  if (value != expected)
-    invalid(std::string(name) + ": " + what + " " + std::to_string(value) + " differs from " + of +
-            "'s " + std::to_string(expected));
-}
-void same_dtype(const char* name, const Tensor& t, const char* of, Dtype expected) {
-  if (t.dtype != expected)
-    invalid(std::string(name) + ": dtype " + std::string(name_of(t.dtype)) + " differs from " + of +
-            "'s " + std::string(name_of(expected)));
-}
 
 // ---- choices
 
@@ -225,39 +148,37 @@ class AlignedCopy {
   // Afterwards t is readable 16 bytes at a time: itself, or a copy that lives as long as this
   // object.
   AlignedCopy(const char* name, Tensor& t, const Options& o) : options_(o) {
-    bool empty = false;
-    for (int i = 0; i < t.rank; i++) empty = empty || t.shape[std::size_t(i)] == 0;
-    if (empty || !needs_copy(t, o.target)) return;
-    const i64 es = size_of(t.dtype), inner = t.shape[std::size_t(t.rank - 1)],
-              pitch = (inner * es + 15) / 16 * 16;
-    i64 extent[3] = {1, 1, 1}, stride[3] = {0, 0, 0};
+    if (empty(t) || !needs_copy(t, o.target)) return;
+    const int es = size_of(t.dtype);
+    cuda::StridedRows rows{{1, 1, 1}, {0, 0, 0}, t.shape[std::size_t(t.rank - 1)]};
     for (int i = 0; i + 1 < t.rank; i++) {
       const int to = 3 - (t.rank - 1) + i;
-      extent[to] = t.shape[std::size_t(i)], stride[to] = t.stride[std::size_t(i)] * es;
+      rows.extent[to] = t.shape[std::size_t(i)], rows.stride[to] = t.stride[std::size_t(i)];
     }
-    i64 bytes = pitch;
-    for (const i64 e : extent)
+    const i64 pitch = (rows.inner * es + 15) / 16 * 16 / es;  // elements
+    i64 bytes = pitch * es;
+    for (const i64 e : rows.extent)
       if (__builtin_mul_overflow(bytes, e, &bytes))
         throw Error(ErrorKind::unsupported,
                     std::string(name) + ": an aligned copy of it is too large");
     if (o.target == Target::cuda) {
-      device_ = cuda::copy_compact(t.data, extent, stride, inner * es, pitch, o.stream);
+      device_ = cuda::copy_compact(t.data, rows, pitch, es, o.stream);
       t.data = device_;
     } else {
       host_.reset(
           static_cast<char*>(std::aligned_alloc(256, std::size_t((bytes + 255) / 256 * 256))));
       if (!host_) throw Error(ErrorKind::internal, "out of memory for an aligned copy");
       char* to = host_.get();
-      for (i64 b = 0; b < extent[0]; b++)
-        for (i64 h = 0; h < extent[1]; h++)
-          for (i64 r = 0; r < extent[2]; r++, to += pitch)
-            std::memcpy(
-                to,
-                static_cast<const char*>(t.data) + b * stride[0] + h * stride[1] + r * stride[2],
-                std::size_t(inner * es));
+      for (i64 b = 0; b < rows.extent[0]; b++)
+        for (i64 h = 0; h < rows.extent[1]; h++)
+          for (i64 r = 0; r < rows.extent[2]; r++, to += pitch * es)
+            std::memcpy(to,
+                        static_cast<const char*>(t.data) +
+                            (b * rows.stride[0] + h * rows.stride[1] + r * rows.stride[2]) * es,
+                        std::size_t(rows.inner * es));
       t.data = host_.get();
     }
-    i64 step = pitch / es;
+    i64 step = pitch;
     for (int i = t.rank - 2; i >= 0; i--)
       t.stride[std::size_t(i)] = step, step *= t.shape[std::size_t(i)];
   }
@@ -272,22 +193,31 @@ class AlignedCopy {
   std::unique_ptr<char, decltype(&std::free)> host_{nullptr, std::free};
 };
 
-Strides strides_of(const Tensor& t) { return {t.stride[0], t.stride[1], t.stride[2]}; }
-
-std::string attention_flags(const Tensor& q, const Tensor& k, const AttentionOptions& o) {
-  const auto n = [](i64 x) { return std::to_string(x); };
-  std::string s = " --batch " + n(q.shape[0]) + " --heads " + n(q.shape[1]) + " --kv-heads " +
-                  n(k.shape[1]) + " --q-len " + n(q.shape[2]) + " --k-len " + n(k.shape[2]) +
-                  " --head-dim " + n(q.shape[3]);
-  if (o.causal == Causal::top_left) s += " --causal=top-left";
-  if (o.causal == Causal::bottom_right) s += " --causal=bottom-right";
-  if (o.scale && q.dtype != Dtype::field) {
-    char text[64];
-    std::snprintf(text, sizeof text, " --scale %.17g", *o.scale);
-    s += text;
-  }
-  return s;
+std::string short_text(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", x);
+  return text;
 }
+
+// Looks at where every tensor lies, by its name. For Target::cuda their device is current while
+// this object lives.
+class Placed {
+ public:
+  Placed(const Options& o, std::initializer_list<std::pair<const char*, const Tensor*>> tensors) {
+    std::vector<cuda::Pointer> pointers;
+    for (const auto& [name, t] : tensors)
+      if (t && !empty(*t)) pointers.push_back({name, t->data});
+    if (o.target == Target::cuda)
+      guard_.emplace(cuda::device_of(pointers));
+    else
+      cuda::require_host(pointers);
+  }
+
+ private:
+  std::optional<cuda::DeviceGuard> guard_;
+};
+
+Strides strides_of(const Tensor& t) { return {t.stride[0], t.stride[1], t.stride[2]}; }
 
 }  // namespace
 
@@ -332,25 +262,27 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
     if (lse->dtype != want)
       invalid("lse: dtype " + std::string(name_of(lse->dtype)) + ", expected " +
               std::string(name_of(want)));
-    const i64 rows = lse->shape[2], heads = lse->shape[1];
-    if (lse->shape[0] > 0 && heads > 0 && rows > 0 &&
-        ((heads > 1 && lse->stride[1] != rows) ||
-         (lse->shape[0] > 1 && lse->stride[0] != heads * rows) ||
-         (rows > 1 && lse->stride[2] != 1)))
-      invalid("lse: it must be contiguous");
+    check_contiguous("lse", *lse);
+    check_apart("lse", *lse, "o", o);
+  }
+  for (const auto& [name, input] : {std::pair("q", &q), std::pair("k", &k), std::pair("v", &v)}) {
+    check_apart("o", o, name, *input);
+    if (lse) check_apart("lse", *lse, name, *input);
   }
   const double scale = options.scale.value_or(1.0 / std::sqrt(double(q.shape[3])));
   if (!std::isfinite(scale) || !std::isfinite(float(scale)))
     invalid("scale: " + short_text(scale) + " is not a finite fp32 number");
-
-  const Choice c = choose(options, KernelKind::attention, "flash_step1", q.dtype, int(q.shape[3]));
   const i64 q_len = q.shape[2], k_len = k.shape[2];
-  if (c.kernel->limit == KernelLimit::masks_with_1e6 && q.dtype != Dtype::field &&
-      options.causal == Causal::bottom_right && q_len > k_len && k_len > 0)
-    throw Error(ErrorKind::unsupported,
-                "causal: bottom-right with q_len " + std::to_string(q_len) + " > k_len " +
-                    std::to_string(k_len) + " leaves rows without a visible key, and " +
-                    std::string(c.kernel->name) + " masks with -1e6, which cannot express them");
+  const Band band = band_of(options, q_len, k_len);
+
+  const Placed placed(options, {{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}, {"lse", lse}});
+  const Choice c = choose(options, KernelKind::attention, "flash_step1", q.dtype, int(q.shape[3]));
+  if (c.kernel->limit == KernelLimit::masks_with_1e6 && q.dtype != Dtype::field && q_len > 0 &&
+      k_len > 0)
+    if (const std::string what = what_empties_a_row(options, q_len, k_len); !what.empty())
+      throw Error(ErrorKind::unsupported, what + " leaves rows without a visible key, and " +
+                                              std::string(c.kernel->name) +
+                                              " masks with -1e6, which cannot express them");
   if (q.shape[0] * q.shape[1] > 2147483647)
     throw Error(
         ErrorKind::unsupported,
@@ -367,8 +299,7 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   a.o_stride = strides_of(o);
   a.batch = i32(q.shape[0]), a.heads = i32(q.shape[1]), a.heads_kv = i32(k.shape[1]);
   a.q_len = i32(q_len), a.k_len = i32(k_len), a.head_dim = i32(q.shape[3]);
-  if (options.causal != Causal::none) a.band.right = 0;
-  if (options.causal == Causal::bottom_right) a.band.shift = k_len - q_len;
+  a.band = band;
   a.scale = float(scale);
 
   std::vector<sim::GlobalTensor> tensors = {describe("Q", qc, false), describe("K", kc, false),
@@ -388,6 +319,8 @@ Report matmul(const Tensor& a, const Tensor& b, const Tensor& c, const Options& 
   same("b", "rows", b.shape[0], "a's columns: a", a.shape[1]);
   same("c", "rows", c.shape[0], "a", a.shape[0]), same("c", "columns", c.shape[1], "b", b.shape[1]);
   check_no_overlap("c", c);
+  check_apart("c", c, "a", a), check_apart("c", c, "b", b);
+  const Placed placed(options, {{"a", &a}, {"b", &b}, {"c", &c}});
   const Choice choice = choose(options, KernelKind::matmul, "matmul", a.dtype, 0);
   Report report = start_report(options, choice, a.dtype);
   if (c.shape[0] == 0 || c.shape[1] == 0) return report;
@@ -410,6 +343,8 @@ Report weighted_sum(const Tensor& x, const Tensor& w, const Tensor& y, const Opt
   same_dtype("w", w, "x", x.dtype), same_dtype("y", y, "x", x.dtype);
   same("w", "length", w.shape[0], "x's columns: x", x.shape[1]);
   same("y", "length", y.shape[0], "x's rows: x", x.shape[0]);
+  check_apart("y", y, "x", x), check_apart("y", y, "w", w);
+  const Placed placed(options, {{"x", &x}, {"w", &w}, {"y", &y}});
   const Choice choice = choose(options, KernelKind::weighted_sum, "weighted_sum", x.dtype, 0);
   Report report = start_report(options, choice, x.dtype);
   if (x.shape[0] == 0) return report;
@@ -419,43 +354,6 @@ Report weighted_sum(const Tensor& x, const Tensor& w, const Tensor& y, const Opt
           "tessera check weighted_sum --rows " + std::to_string(x.shape[0]) + " --cols " +
               std::to_string(x.shape[1]) + common_flags(options, choice, x.dtype));
   return report;
-}
-
-std::string to_json(const Report& r) {
-  const Counters& c = r.counters;
-  nlohmann::ordered_json findings = nlohmann::ordered_json::array();
-  for (const Finding& f : r.findings)
-    findings.push_back({{"check", f.check}, {"message", f.message}, {"count", f.count}});
-  const nlohmann::ordered_json j = {{"kernel", r.kernel},
-                                    {"instance", r.instance},
-                                    {"target", r.target},
-                                    {"arch", r.arch},
-                                    {"card", r.card},
-                                    {"config", r.config},
-                                    {"dtype", r.dtype},
-                                    {"exp2", r.exp2},
-                                    {"isa", r.isa},
-                                    {"head_dim_bucket", r.head_dim_bucket},
-                                    {"threads", r.threads},
-                                    {"seconds", r.seconds},
-                                    {"counters",
-                                     {{"blocks", c.blocks},
-                                      {"mma", c.mma},
-                                      {"fma", c.fma},
-                                      {"exp2", c.exp2},
-                                      {"barriers", c.barriers},
-                                      {"tiles_skipped", c.tiles_skipped},
-                                      {"tiles_full", c.tiles_full},
-                                      {"tiles_masked", c.tiles_masked},
-                                      {"global_load_bytes", c.global_load_bytes},
-                                      {"global_store_bytes", c.global_store_bytes},
-                                      {"global_sectors", c.global_sectors},
-                                      {"global_sectors_ideal", c.global_sectors_ideal},
-                                      {"shared_wavefronts", c.shared_wavefronts},
-                                      {"shared_wavefronts_ideal", c.shared_wavefronts_ideal},
-                                      {"shared_bytes", c.shared_bytes}}},
-                                    {"findings", findings}};
-  return j.dump();
 }
 
 }  // namespace tessera

@@ -33,6 +33,9 @@ struct Tensor {
 Tensor contiguous(void* data, Dtype dtype, std::initializer_list<std::int64_t> shape);
 
 enum class Causal { none, top_left, bottom_right };  // key j <= query i; or j <= i + k_len - q_len
+// Where query i stands among the keys: at i, as PyTorch has it; or, so that the last query stands
+// at the last key, at i + k_len - q_len, as FlashAttention has it.
+enum class Align { top_left, bottom_right };
 enum class Target { sim, cuda };
 enum class Numerics { exact, fma };  // the card's tensor-core rounding; or plain FMA, faster
 
@@ -55,18 +58,33 @@ struct Options {
   void* stream = nullptr;        // cudaStream_t
 };
 struct AttentionOptions : Options {
-  Causal causal = Causal::none;
+  static constexpr std::int64_t kMaxWindow = std::int64_t(1) << 40;
+  Causal causal = Causal::none;  // short for right = 0 with that alignment
+  // A sliding window: a query that stands at key p sees the keys p - left .. p + right. Unset: no
+  // limit on that side. Negative limits are limits too (left = -1: later keys only), up to
+  // kMaxWindow in magnitude. `right` beside causal, or another alignment than causal's, is an
+  // error.
+  std::optional<std::int64_t> left, right;
+  std::optional<Align> align;   // default: causal's, else top_left
   std::optional<double> scale;  // default 1/sqrt(head_dim)
 };
+// The band of visible keys that the options mean. Throws Error naming the option.
+Band band_of(const AttentionOptions& options, std::int64_t q_len, std::int64_t k_len);
 
 // O = softmax(scale Q K^T + mask) V and LSE (natural log of the sum of exp of the scaled scores;
 // -inf for a row without a visible key, whose O is 0). q, o (B, H, Nq, D); k, v (B, Hkv, Nk, D), H
-// a multiple of Hkv; lse may be null. Pointers are host memory for the emulator, device memory for
-// Target::cuda. A tensor that cannot be read 16 bytes at a time (base or a stride not a multiple of
-// 16 bytes) is copied. The default kernel, flash_step1, masks with -1e6: a row
-// whose scores are near or below that is wrong. Throws Error naming the argument and its limit
-// before any memory is touched.
-// Findings do not throw.
+// a multiple of Hkv; lse may be null. A tensor that cannot be read 16 bytes at a time (base or a
+// stride not a multiple of 16 bytes) is copied. The default kernel, flash_step1, masks with -1e6: a
+// row whose scores are near or below that is wrong, and a mask that leaves a row no key is refused.
+//
+// Pointers are host memory for the emulator. For Target::cuda they are memory that one device
+// reaches; that device runs the kernel, whichever is current, all work is put on `stream`, and the
+// call may be captured into a graph. Memory on the other side, or tensors on two devices, are
+// errors.
+//
+// Outputs share no element with another tensor; slices of one array that lie between each other
+// (packed Q, K, V, O) do not. Throws Error naming the argument and its limit before any memory is
+// touched. Findings do not throw.
 Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& o,
                  const Tensor* lse, const AttentionOptions& options);
 

@@ -67,6 +67,10 @@ tessera::AttentionOptions options_of(const tessera_options* o) {
                           {"exact", "fma"});
   if (o->causal < 0 || o->causal > 2) invalid("causal: unknown value " + std::to_string(o->causal));
   r.causal = tessera::Causal(o->causal);
+  if (o->has_left) r.left = o->left;
+  if (o->has_right) r.right = o->right;
+  if (o->align < 0 || o->align > 2) invalid("align: unknown value " + std::to_string(o->align));
+  if (o->align) r.align = tessera::Align(o->align - 1);
   if (o->has_scale) r.scale = o->scale;
   r.threads = o->threads, r.checks = o->checks != 0, r.order_seed = o->order_seed,
   r.stream = o->stream;

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define TESSERA_ABI_VERSION 1
+#define TESSERA_ABI_VERSION 2
 
 typedef enum {
   TESSERA_OK = 0,
@@ -37,6 +37,11 @@ typedef enum {
   TESSERA_CAUSAL_TOP_LEFT = 1,    /* key j <= query i (PyTorch's is_causal) */
   TESSERA_CAUSAL_BOTTOM_RIGHT = 2 /* key j <= query i + k_len - q_len (FlashAttention) */
 } tessera_causal;
+typedef enum {
+  TESSERA_ALIGN_DEFAULT = 0, /* causal's, else top-left */
+  TESSERA_ALIGN_TOP_LEFT = 1,
+  TESSERA_ALIGN_BOTTOM_RIGHT = 2
+} tessera_align;
 
 /* A strided tensor; ndim is the rank, shape[ndim..3] and stride[ndim..3] are not read. */
 typedef struct {
@@ -65,6 +70,13 @@ typedef struct {
   int32_t checks;  /* 1: the emulator's checks; a finding makes the status TESSERA_FINDING */
   uint64_t order_seed;
   void* stream; /* cudaStream_t */
+  /* A sliding window: the query at key p (p = i, or i + k_len - q_len) sees p - left .. p + right.
+   */
+  int32_t has_left; /* 0: no limit on that side; 1: left below */
+  int32_t has_right;
+  int64_t left;
+  int64_t right;
+  int32_t align; /* tessera_align */
 } tessera_options;
 
 /* q, o (B, H, Nq, D); k, v (B, Hkv, Nk, D); lse (B, H, Nq) float32 contiguous or NULL. */

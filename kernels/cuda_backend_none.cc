@@ -15,12 +15,16 @@ std::vector<std::string> instances() { return {}; }
 std::string why_no_device() { return "this build has no CUDA part: no CUDA toolkit was found"; }
 std::string device_name() { none(); }
 Arch device_arch() { none(); }
+int device_of(const std::vector<Pointer>&) { none(); }
+void require_host(const std::vector<Pointer>&) {}  // all memory is the host's
+DeviceGuard::DeviceGuard(int) { none(); }
+DeviceGuard::~DeviceGuard() = default;
 double launch(const std::string&, const void*, void*, bool) { none(); }
 Buffer::Buffer(std::size_t) : bytes_(0) { none(); }
 Buffer::~Buffer() = default;
 void Buffer::upload(const void*) { none(); }
 void Buffer::download(void*) const { none(); }
-void* copy_compact(const void*, const i64 (&)[3], const i64 (&)[3], i64, i64, void*) { none(); }
+void* copy_compact(const void*, const StridedRows&, i64, int, void*) { none(); }
 void free_async(void*, void*) {}
 
 }  // namespace tessera::cuda

@@ -59,8 +59,7 @@ void require_instance(const Report& report, const Options& options) {
 Problem problem_of(const CaseOptions& c) {
   Problem p{c.batch, c.heads, c.heads_kv, c.q_len, c.k_len, c.head_dim};
   p.scale = c.run.scale.value_or(1 / std::sqrt(double(c.head_dim)));
-  if (c.run.causal != Causal::none) p.band.right = 0;
-  if (c.run.causal == Causal::bottom_right) p.band.shift = c.k_len - c.q_len;
+  p.band = band_of(c.run, c.q_len, c.k_len);
   return p;
 }
 

@@ -24,8 +24,8 @@ constexpr const char* kExitCodes =
 
 // Flags as they were given; empty where the default depends on another flag.
 struct Given {
-  std::string dtype = "f16", causal = "none", target = "sim", numerics = "exact";
-  std::optional<std::int64_t> heads_kv, k_len;
+  std::string dtype = "f16", causal = "none", align, target = "sim", numerics = "exact";
+  std::optional<std::int64_t> heads_kv, k_len, left, right;
   std::optional<double> scale;
 };
 
@@ -74,6 +74,13 @@ void add_case(CLI::App* sub, Command& c, Given& given) {
                 "Hide later keys; =top-left: key j <= query i (the default), =bottom-right: "
                 "j <= i + k_len - q_len, =none")
       ->group(shape);
+  flag(shape, "--left", given.left, "A window: the query at key p sees p - N and later keys", "N");
+  flag(shape, "--right", given.right,
+       "The same: p + N and earlier keys; both without limit by default", "N");
+  flag(shape, "--align", given.align,
+       "Where query i stands: top-left (causal's, or the default): at key i; bottom-right: at "
+       "i + k_len - q_len",
+       "WHERE");
   flag(shape, "--scale", given.scale, "Of the scores; 1/sqrt(head_dim) by default", "X");
 
   const char* matrix = "Shape, matmul and weighted_sum";
@@ -122,6 +129,11 @@ void finish_case(const CLI::App* sub, Command& c, const Given& given) {
                                 {{"top-left", Causal::top_left},
                                  {"bottom-right", Causal::bottom_right},
                                  {"none", Causal::none}});
+  o.run.left = given.left, o.run.right = given.right;
+  if (!given.align.empty())
+    o.run.align = choose<Align>(
+        "align", given.align,
+        {{"top-left", Align::top_left}, {"bottom-right", Align::bottom_right}});
   o.run.target = choose<Target>("target", given.target,
                                 {{"sim", Target::sim}, {"cuda", Target::cuda}});
   o.run.numerics = choose<Numerics>("numerics", given.numerics,
@@ -195,6 +207,7 @@ std::optional<Command> parse(int argc, char** argv) {
 const char* name_of(Causal causal) {
   return causal == Causal::none ? "none" : causal == Causal::top_left ? "top-left" : "bottom-right";
 }
+const char* name_of(Align align) { return align == Align::top_left ? "top-left" : "bottom-right"; }
 const char* name_of(Numerics numerics) { return numerics == Numerics::exact ? "exact" : "fma"; }
 
 }  // namespace tessera::cli

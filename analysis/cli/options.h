@@ -33,6 +33,7 @@ struct Command {
 std::optional<Command> parse(int argc, char** argv);
 
 const char* name_of(Causal causal);
+const char* name_of(Align align);
 const char* name_of(Numerics numerics);
 
 }  // namespace tessera::cli

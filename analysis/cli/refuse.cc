@@ -8,8 +8,9 @@
 namespace tessera::cli {
 namespace {
 
-const Names kAttentionFlags = {"--batch",    "--heads",  "--kv-heads", "--q-len", "--k-len",
-                               "--head-dim", "--causal", "--scale",    "--exp2"};
+const Names kAttentionFlags = {"--batch", "--heads",    "--kv-heads", "--q-len",
+                               "--k-len", "--head-dim", "--causal",   "--left",
+                               "--right", "--align",    "--scale",    "--exp2"};
 const Names kMatmulFlags = {"--rows", "--cols", "--inner"};
 const Names kWeightedSumFlags = {"--rows", "--cols"};
 const Names kEmulatorFlags = {"--card", "--numerics", "--isa", "--threads", "--order-seed"};

@@ -36,6 +36,21 @@ std::string upper(std::string s) {
   return s;
 }
 
+Json limit(std::int64_t x) { return x == Band::kUnlimited ? Json() : Json(x); }
+
+Json band_of_case(const CaseOptions& o) {
+  const Band band = problem_of(o).band;
+  return {{"left", limit(band.left)}, {"right", limit(band.right)}, {"shift", band.shift}};
+}
+
+std::string mask_text(const AttentionOptions& o) {
+  std::string text = fmt::format("causal {}", name_of(o.causal));
+  if (o.left) text += fmt::format(", left {}", *o.left);
+  if (o.right) text += fmt::format(", right {}", *o.right);
+  if (o.align) text += fmt::format(", align {}", name_of(*o.align));
+  return text;
+}
+
 void print_counters(std::FILE* to, const Report& r, bool attention) {
   const Counters& c = r.counters;
   if (attention)
@@ -82,8 +97,11 @@ Json record_of(const CaseOptions& o, const CaseResult& result) {
   Json j = Json::parse(to_json(result.report));
   if (!sim) j["counters"] = nullptr;  // nobody counted; zeros would claim otherwise
   j["shape"] = shape_of(o, kind);
-  j["causal"] = nullptr, j["scale"] = nullptr;
-  if (kind == KernelKind::attention) j["causal"] = name_of(o.run.causal);
+  j["causal"] = nullptr, j["band"] = nullptr, j["scale"] = nullptr;
+  if (kind == KernelKind::attention) {
+    j["causal"] = name_of(o.run.causal);
+    j["band"] = band_of_case(o);
+  }
   if (kind == KernelKind::attention && o.dtype != Dtype::field) j["scale"] = problem_of(o).scale;
   j["numerics"] = sim ? name_of(o.run.numerics) : "hardware";
   j["seed"] = o.seed;
@@ -116,7 +134,7 @@ void print(std::FILE* to, const CaseOptions& o, const CaseResult& result) {
     fmt::print(to, "target    {}\n", r.card);
   fmt::print(to, "shape     {}\n", shape_text(o, kernel.kind));
   if (attention)
-    fmt::print(to, "mask      causal {}{}\n", name_of(o.run.causal),
+    fmt::print(to, "mask      {}{}\n", mask_text(o.run),
                o.dtype == Dtype::field ? "" : fmt::format("; scale {:.6g}", problem_of(o).scale));
   for (const OutputResult& out : result.outputs) {
     const Comparison& e = out.error;

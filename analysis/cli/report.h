@@ -31,7 +31,8 @@ class Output {
 // One record a case: the library's own (kernel, instance, target, arch, card, config, dtype, exp2,
 // isa, threads, seconds, counters (of the emulator, else null), findings) and
 //   shape {batch, heads, kv_heads, q_len, k_len, head_dim | rows, cols, inner | rows, cols}
-//   causal "none" | "top-left" | "bottom-right", scale; both null where they have no meaning
+//   causal "none" | "top-left" | "bottom-right", scale; both null where they have no meaning, as is
+//   band {left, right (null: no limit), shift}: key j is seen if -left <= j - (i + shift) <= right
 //   numerics "exact" | "fma", on a GPU "hardware"; seed, order_seed; pass
 //   errors {o, lse | c | y}, each {max_abs: the largest error, tolerance: what is allowed there,
 //     max_ratio: the largest error / tolerance of all, worst: where that is, nan_count, pass}

@@ -19,13 +19,21 @@ from numpy.typing import DTypeLike, NDArray
 from . import _library as c
 
 Array = NDArray[Any]
-Causal = Union[bool, Literal["top-left", "bottom-right"]]
+Align = Literal["top-left", "bottom-right"]
+Causal = Union[bool, Align]
+Limit = Union[SupportsIndex, None]
+Window = tuple[Limit, Limit]
 
 _CAUSAL = {
     False: c.CAUSAL_NONE,
     True: c.CAUSAL_TOP_LEFT,
     "top-left": c.CAUSAL_TOP_LEFT,
     "bottom-right": c.CAUSAL_BOTTOM_RIGHT,
+}
+_ALIGN = {
+    None: c.ALIGN_DEFAULT,
+    "top-left": c.ALIGN_TOP_LEFT,
+    "bottom-right": c.ALIGN_BOTTOM_RIGHT,
 }
 _last = threading.local()  # .report: JSON of this thread's last attention()
 
@@ -54,8 +62,9 @@ class FindingError(RuntimeError):
 
 @overload
 def attention(
-    q: Array, k: Array, v: Array, *, causal: Causal = ..., scale: SupportsFloat | None = ...,
-    return_lse: Literal[False] = ..., kernel: str | None = ..., arch: str | None = ...,
+    q: Array, k: Array, v: Array, *, causal: Causal = ..., window: Window | None = ...,
+    align: Align | None = ..., scale: SupportsFloat | None = ..., return_lse: Literal[False] = ...,
+    kernel: str | None = ..., arch: str | None = ...,
     card: str | None = ..., config: str | None = ..., exp2: str | None = ..., isa: str | None = ...,
     numerics: str | None = ..., threads: SupportsIndex = ..., order_seed: SupportsIndex = ...,
     checks: bool = ...,
@@ -64,8 +73,9 @@ def attention(
 
 @overload
 def attention(
-    q: Array, k: Array, v: Array, *, causal: Causal = ..., scale: SupportsFloat | None = ...,
-    return_lse: Literal[True], kernel: str | None = ..., arch: str | None = ...,
+    q: Array, k: Array, v: Array, *, causal: Causal = ..., window: Window | None = ...,
+    align: Align | None = ..., scale: SupportsFloat | None = ..., return_lse: Literal[True],
+    kernel: str | None = ..., arch: str | None = ...,
     card: str | None = ..., config: str | None = ..., exp2: str | None = ..., isa: str | None = ...,
     numerics: str | None = ..., threads: SupportsIndex = ..., order_seed: SupportsIndex = ...,
     checks: bool = ...,
@@ -78,6 +88,8 @@ def attention(
     v: Array,
     *,
     causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
     scale: SupportsFloat | None = None,
     return_lse: bool = False,
     kernel: str | None = None,
@@ -106,6 +118,10 @@ def attention(
     Options (None or 0: the library chooses)
         causal: False; True or "top-left" (key j is visible to query i if j <= i, as in PyTorch); or
             "bottom-right" (j <= i + k_len - q_len, as in FlashAttention).
+        window: (left, right): the query that stands at key p sees the keys p - left .. p + right.
+            -1 or None: no limit on that side. Beside causal, which is right = 0, leave right out.
+        align: where query i stands: "top-left" (the default, unless causal says otherwise): at key
+            i; "bottom-right" (FlashAttention's window_size): at i + k_len - q_len.
         scale: factor of the scores, 1 / sqrt(head_dim) by default.
         kernel, config: names that kernels() lists. The default, flash_step1, masks with -1e6: a row
             whose scores are near or below that is wrong.
@@ -131,6 +147,7 @@ def attention(
     """
     _last.report = b"{}"
     inputs = [_tensor(name, array) for name, array in (("q", q), ("k", k), ("v", v))]
+    left, right = _window(window)
     options = c.Options(
         struct_size=ctypes.sizeof(c.Options),
         kernel=_string("kernel", kernel),
@@ -146,6 +163,11 @@ def attention(
         threads=_integer("threads", threads, -(2**31), 2**31 - 1),
         checks=bool(checks),
         order_seed=_integer("order_seed", order_seed, 0, 2**64 - 1),
+        has_left=left is not None,
+        has_right=right is not None,
+        left=left or 0,
+        right=right or 0,
+        align=_align(align),
     )
     o = np.empty(q.shape, q.dtype.newbyteorder("="))
     lse = np.empty(q.shape[:3], np.float32) if return_lse else None
@@ -253,6 +275,33 @@ def _causal(value: Causal) -> int:
     except (KeyError, TypeError):  # TypeError: not hashable
         names = ", ".join(map(repr, _CAUSAL))
         raise ValueError(f"causal: {value!r} is not one of {names}") from None
+
+
+def _window(value: Window | None) -> tuple[int | None, int | None]:
+    """The limits (left, right), None for unlimited."""
+    if value is None:
+        return None, None
+    try:
+        left, right = value
+    except (TypeError, ValueError):
+        raise ValueError(f"window: {value!r} is not a pair (left, right)") from None
+
+    def limit(side: str, given: Limit) -> int | None:
+        if given is None:
+            return None
+        # A band may end before p: the library takes that, but here -1 already means no limit.
+        number = _integer(f"window: {side}", given, -1, 2**40)
+        return None if number == -1 else number
+
+    return limit("left", left), limit("right", right)
+
+
+def _align(value: Align | None) -> int:
+    try:
+        return _ALIGN[value]
+    except (KeyError, TypeError):  # TypeError: not hashable
+        names = ", ".join(map(repr, _ALIGN))
+        raise ValueError(f"align: {value!r} is not one of {names}") from None
 
 
 def _string(name: str, value: str | None) -> bytes | None:

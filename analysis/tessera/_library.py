@@ -8,12 +8,13 @@ import os
 import sys
 from pathlib import Path
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 NAME = "libtessera.so"
 
 OK, INTERNAL_ERROR, INVALID_ARGUMENT, UNSUPPORTED, FINDING = range(5)  # tessera_status
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}  # tessera_dtype, by NumPy's name
 CAUSAL_NONE, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = range(3)  # tessera_causal
+ALIGN_DEFAULT, ALIGN_TOP_LEFT, ALIGN_BOTTOM_RIGHT = range(3)  # tessera_align
 MAX_RANK = 4
 
 
@@ -49,6 +50,11 @@ class Options(ctypes.Structure):
         ("checks", ctypes.c_int32),
         ("order_seed", ctypes.c_uint64),
         ("stream", ctypes.c_void_p),
+        ("has_left", ctypes.c_int32),
+        ("has_right", ctypes.c_int32),
+        ("left", ctypes.c_int64),
+        ("right", ctypes.c_int64),
+        ("align", ctypes.c_int32),
     ]
 
 

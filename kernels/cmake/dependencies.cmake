@@ -6,13 +6,16 @@ find_package(Threads REQUIRED)
 FetchContent_Declare(nlohmann_json
   URL https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz
   FIND_PACKAGE_ARGS)
-FetchContent_Declare(fmt
-  URL https://github.com/fmtlib/fmt/releases/download/10.2.1/fmt-10.2.1.zip
-  FIND_PACKAGE_ARGS)
-FetchContent_Declare(CLI11
-  URL https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.2.tar.gz
-  FIND_PACKAGE_ARGS)
-FetchContent_MakeAvailable(nlohmann_json fmt CLI11)
+FetchContent_MakeAvailable(nlohmann_json)
+if(TESSERA_CLI)
+  FetchContent_Declare(fmt
+    URL https://github.com/fmtlib/fmt/releases/download/10.2.1/fmt-10.2.1.zip
+    FIND_PACKAGE_ARGS)
+  FetchContent_Declare(CLI11
+    URL https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.2.tar.gz
+    FIND_PACKAGE_ARGS)
+  FetchContent_MakeAvailable(fmt CLI11)
+endif()
 
 set(Boost_USE_STATIC_LIBS ON)  # of its library we use a few lines of assembly; a module carries them along
 find_package(Boost 1.74 REQUIRED COMPONENTS context)
@@ -35,8 +38,8 @@ if(TESSERA_TESTS)
   FetchContent_MakeAvailable(GTest benchmark)
 
   # The tests in Python: .venv, where make has made one, has the packages they need.
-  if(EXISTS ${CMAKE_SOURCE_DIR}/.venv/bin/python3)
-    set(TESSERA_PYTHON ${CMAKE_SOURCE_DIR}/.venv/bin/python3)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python3)
+    set(TESSERA_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python3)
   else()
     find_program(TESSERA_PYTHON python3)
   endif()

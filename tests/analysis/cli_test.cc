@@ -72,11 +72,12 @@ TEST(Cli, HelpListsFlagsAndExitCodes) {
   for (const char* s : {"list", "run", "check", "demo", "Exit codes:"})
     EXPECT_TRUE(contains(top.out, s)) << s;
   for (const char* s :
-       {"--batch",    "--heads",  "--kv-heads", "--q-len",   "--k-len", "--head-dim",
-        "--dtype",    "--causal", "--scale",    "--arch",    "--card",  "--target",
-        "--numerics", "--exp2",   "--isa",      "--threads", "--seed",  "--order-seed",
-        "--config",   "--json",   "--rows",     "--cols",    "--inner", "0  ",
-        "1  ",        "2  ",      "3  ",        "4  ",       "5  "})
+       {"--batch",   "--heads", "--kv-heads",   "--q-len",    "--k-len",  "--head-dim",
+        "--left",    "--right", "--align",      "--dtype",    "--causal", "--scale",
+        "--arch",    "--card",  "--target",     "--numerics", "--exp2",   "--isa",
+        "--threads", "--seed",  "--order-seed", "--config",   "--json",   "--rows",
+        "--cols",    "--inner", "0  ",          "1  ",        "2  ",      "3  ",
+        "4  ",       "5  "})
     EXPECT_TRUE(contains(run.out, s)) << s;
   EXPECT_EQ(tessera_command("--version").out, "tessera " TESSERA_VERSION "\n");
 }
@@ -122,9 +123,10 @@ TEST(Cli, RunsEveryConfiguration) {
 void expect_keys(const json& j, const std::vector<std::string>& outputs,
                  const std::vector<std::string>& sizes) {
   for (const char* key :
-       {"kernel", "instance", "target", "arch",     "card",     "dtype", "shape",   "causal",
-        "scale",  "config",   "exp2",   "numerics", "isa",      "seed",  "pass",    "errors",
-        "hash",   "seconds",  "gflops", "counters", "findings", "flops", "threads", "order_seed"})
+       {"kernel",   "instance", "target",  "arch",      "card",    "dtype",    "shape",
+        "causal",   "band",     "scale",   "config",    "exp2",    "numerics", "isa",
+        "seed",     "pass",     "errors",  "hash",      "seconds", "gflops",   "counters",
+        "findings", "flops",    "threads", "order_seed"})
     EXPECT_TRUE(j.contains(key)) << key;
   EXPECT_EQ(j.at("shape").size(), sizes.size());
   for (const std::string& s : sizes) EXPECT_TRUE(j.at("shape").at(s).is_number_integer()) << s;
@@ -165,6 +167,10 @@ TEST(Cli, ShapeAndDefaults) {
   EXPECT_EQ(record("run --q-len 5 --exp2 hardware").at("exp2"), "hardware");
   EXPECT_EQ(record("run --q-len 5 --numerics fma").at("numerics"), "fma");
   EXPECT_EQ(record("run --q-len 5 --k-len 7 --causal bottom-right").at("causal"), "bottom-right");
+  const json band = {{"left", 3}, {"right", nullptr}, {"shift", 2}};
+  EXPECT_EQ(record("run --q-len 5 --k-len 7 --left 3 --align bottom-right").at("band"), band);
+  const json behind = {{"left", nullptr}, {"right", -2}, {"shift", 3}};
+  EXPECT_EQ(record("run --q-len 5 --k-len 8 --right -2 --align=bottom-right").at("band"), behind);
   EXPECT_NE(record("run --q-len 5").at("hash"), record("run --q-len 5 --seed 2").at("hash"));
 }
 
@@ -266,6 +272,12 @@ TEST(Cli, MistakesNameTheNearestRightThing) {
       {"run --scale x", 2, "--scale: 'x' is not a number"},
       {"run --q-len", 2, "--q-len"},
       {"run matmul --heads 3", 2, "--heads: matmul has no such"},
+      {"run --align=top_left", 2, "align: unknown 'top_left', did you mean 'top-left'?"},
+      {"run --causal --right 3", 2, "right: 3 beside causal"},
+      {"run --causal --align bottom-right", 2, "align: causal is top-left"},
+      {"run --left 1.5", 2, "--left: '1.5' is not a whole number"},
+      {"run --left 3 --q-len 9 --k-len 4", 3, "left: 3 with q_len 9 and k_len 4"},
+      {"run matmul --left 3", 2, "--left: matmul has no such"},
       {"run matmul --causal", 2, "--causal: matmul has no such"},
       {"run weighted_sum --inner 3", 2, "--inner: weighted_sum has no such"},
       {"run --rows 3", 2, "--rows: flash_step1 has no such"},
@@ -349,6 +361,7 @@ TEST(Cli, FlopsCountVisiblePairs) {
   EXPECT_EQ(pairs("--q-len 64 --k-len 256 --causal=bottom-right"), 14368u);
   EXPECT_EQ(pairs("--q-len 256 --k-len 64 --causal=bottom-right"), 2080u);
   EXPECT_EQ(pairs("--q-len 256 --k-len 64 --causal=top-left"), 14368u);
+  EXPECT_EQ(pairs("--q-len 5 --left 1 --right 2"), 16u);
 }
 
 TEST(Cli, ThreadsAndOrderChangeNothing) {

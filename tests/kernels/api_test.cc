@@ -18,9 +18,7 @@ namespace tessera::testing {
 namespace {
 
 // Addresses that nobody may touch: reading or writing through them faults.
-void* forbidden(int i) {
-  return reinterpret_cast<void*>(std::uintptr_t(0x1000) * std::uintptr_t(i + 1));
-}
+void* forbidden(int i) { return reinterpret_cast<void*>(std::uintptr_t(i + 1) << 36); }
 
 struct Call {
   Tensor q, k, v, o, lse;
@@ -68,6 +66,9 @@ Failure in_c(const Call& c) {
   o.causal = int32_t(from.causal), o.has_scale = from.scale.has_value(),
   o.scale = from.scale.value_or(0);
   o.threads = from.threads, o.checks = from.checks;
+  o.has_left = from.left.has_value(), o.left = from.left.value_or(0);
+  o.has_right = from.right.has_value(), o.right = from.right.value_or(0);
+  o.align = from.align ? int32_t(*from.align) + 1 : 0;
   const tessera_tensor q = tensor(c.q), k = tensor(c.k), v = tensor(c.v), out = tensor(c.o),
                        lse = tensor(c.lse);
   const int status = tessera_attention(&q, &k, &v, &out, c.has_lse ? &lse : nullptr, &o);
@@ -177,6 +178,44 @@ const std::vector<Bad> kBad = {
      [](Call& c) { c.options.causal = Causal::bottom_right, c.k.shape[2] = c.v.shape[2] = 7; },
      3,
      {"causal", "q_len 20", "k_len 7"}},
+    {"window_without_a_key",
+     [](Call& c) { c.options.left = 3, c.k.shape[2] = c.v.shape[2] = 7; },
+     3,
+     {"left: 3", "q_len 20", "k_len 7", "without a visible key"}},
+    {"window_before_the_keys",
+     [](Call& c) { c.options.right = -1; },
+     3,
+     {"right: -1", "q_len 20", "k_len 30"}},
+    {"left_beyond_2_40",
+     [](Call& c) { c.options.left = (i64(1) << 40) + 1; },
+     2,
+     {"left: 1099511627777", "2^40"}},
+    {"right_beside_causal",
+     [](Call& c) { c.options.causal = Causal::top_left, c.options.right = 5; },
+     2,
+     {"right: 5", "causal"}},
+    {"align_against_causal",
+     [](Call& c) { c.options.causal = Causal::top_left, c.options.align = Align::bottom_right; },
+     2,
+     {"align", "causal is top-left"}},
+    {"o_over_q", [](Call& c) { c.o.data = c.q.data; }, 2, {"o: it overlaps q"}},
+    {"o_over_the_last_of_k",
+     [](Call& c) { c.o.data = static_cast<char*>(c.k.data) + 2 * (2 * 2 * 30 * 64 - 1); },
+     2,
+     {"o: it overlaps k"}},
+    {"o_over_v_of_one_row",
+     [](Call& c) {
+       c.v.stride = {0, 0, 0, 1}, c.v.data = static_cast<char*>(c.o.data) + 128;
+     },
+     2,
+     {"o: it overlaps v"}},
+    {"lse_over_o",
+     [](Call& c) { c.lse.data = static_cast<char*>(c.o.data) + 64; },
+     2,
+     {"lse: it overlaps o"}},
+    {"lse_over_q", [](Call& c) { c.lse.data = c.q.data; }, 2, {"lse: it overlaps q"}},
+    {"lse_over_k", [](Call& c) { c.lse.data = c.k.data; }, 2, {"lse: it overlaps k"}},
+    {"lse_over_v", [](Call& c) { c.lse.data = c.v.data; }, 2, {"lse: it overlaps v"}},
 };
 
 class BadInput : public ::testing::TestWithParam<Bad> {};
@@ -220,7 +259,7 @@ TEST(Api, AnAlignedCopyThatCannotBeIsRefused) {  // its size passes 2^63
   const i64 many = i64(1) << 30;
   Call c;
   c.q = contiguous(forbidden(0), Dtype::f16, {1, many, 1, 1});
-  c.o = c.q, c.q.stride = {0, 0, 0, 1}, c.has_lse = false;
+  c.o = c.q, c.o.data = forbidden(3), c.q.stride = {0, 0, 0, 1}, c.has_lse = false;
   c.k = contiguous(static_cast<char*>(forbidden(1)) + 2, Dtype::f16, {1, many, many, 1});
   c.k.stride = {0, 0, 0, 1};
   c.v = c.k;
@@ -233,6 +272,53 @@ TEST(Api, NamesAreCheckedWhereNothingRuns) {
   c.q.shape[0] = c.k.shape[0] = c.v.shape[0] = c.o.shape[0] = c.lse.shape[0] = 0;
   c.options.isa = "v9";
   EXPECT_EQ(in_cpp(c).status, 2);
+}
+
+// Q, K, V and O as slices of one array (batch, length, 4, heads, head_dim), and LSE in the gaps of
+// another: none of their elements is shared.
+TEST(Api, SlicesOfOneArrayAreAccepted) {
+  constexpr i64 kBatch = 2, kLength = 20, kHeads = 3, kDim = 32, kRow = 4 * kHeads * kDim;
+  std::vector<float> packed(kBatch * kLength * kRow), apart[4];
+  for (std::size_t i = 0; i < packed.size(); i++) packed[i] = float(i * 37 % 101) / 50 - 1;
+  const std::vector<float> before = packed;
+  const auto slice = [&](int s) {
+    return Tensor{packed.data() + s * kHeads * kDim,
+                  Dtype::f32,
+                  4,
+                  {kBatch, kHeads, kLength, kDim},
+                  {kLength * kRow, kDim, kRow, 1}};
+  };
+  attention(slice(0), slice(1), slice(2), slice(3), nullptr, {});
+  std::vector<float> o(kBatch * kHeads * kLength * kDim);
+  packed.swap(apart[0]), packed = before;
+  attention(slice(0), slice(1), slice(2),
+            contiguous(o.data(), Dtype::f32, {kBatch, kHeads, kLength, kDim}), nullptr, {});
+  for (i64 i = 0; i < i64(before.size()); i++) {
+    const i64 b = i / (kLength * kRow), n = i / kRow % kLength, s = i / (kHeads * kDim) % 4,
+              h = i / kDim % kHeads, d = i % kDim;
+    const float want = s == 3 ? o[std::size_t(((b * kHeads + h) * kLength + n) * kDim + d)]
+                              : before[std::size_t(i)];
+    ASSERT_EQ(apart[0][std::size_t(i)], want) << i;
+  }
+}
+
+TEST(Api, ProductsRefuseAnOutputOverAnInput) {
+  float x[64];
+  const Tensor square = contiguous(x, Dtype::f32, {8, 8}), row = contiguous(x, Dtype::f32, {8});
+  const Tensor other = contiguous(forbidden(0), Dtype::f32, {8, 8}),
+               rest = contiguous(forbidden(1), Dtype::f32, {8});
+  const auto message = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message([&] { matmul(other, square, square, {}); }).find("c: it overlaps b"), 0u);
+  EXPECT_EQ(message([&] { matmul(square, other, square, {}); }).find("c: it overlaps a"), 0u);
+  EXPECT_EQ(message([&] { weighted_sum(square, rest, row, {}); }).find("y: it overlaps x"), 0u);
+  EXPECT_EQ(message([&] { weighted_sum(other, row, row, {}); }).find("y: it overlaps w"), 0u);
 }
 
 TEST(Api, EmptyTensorsNeedNoMemory) {  // B11

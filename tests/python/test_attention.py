@@ -76,7 +76,7 @@ def assert_within(got, want, tolerance):
     assert np.all(error <= tolerance), f"{worst} times the tolerance, {np.isnan(error).sum()} NaN"
 
 
-def assert_attention(o, lse, q, k, v, causal=False, scale=None):
+def assert_attention(o, lse, q, k, v, causal=False, scale=None, window=None, align=None):
     """Holds O and LSE (float32) to the float64 formula, within what the arithmetic may lose."""
     assert type(o) is np.ndarray and o.dtype == q.dtype and o.shape == q.shape
     assert lse.dtype == np.float32 and lse.shape == q.shape[:3]
@@ -88,10 +88,16 @@ def assert_attention(o, lse, q, k, v, causal=False, scale=None):
     k_len = k.shape[2]
     scale = head_dim**-0.5 if scale is None else scale
 
+    shift = k_len - q_len if "bottom-right" in (causal, align) else 0
+    offset = np.arange(k_len) - np.arange(q_len)[:, None] - shift
+    left, right = window or (None, None)
     visible = np.ones((q_len, k_len), bool)
+    if left not in (None, -1):
+        visible &= -left <= offset
+    if right not in (None, -1):
+        visible &= offset <= right
     if causal:
-        shift = k_len - q_len if causal == "bottom-right" else 0
-        visible = np.arange(k_len) <= np.arange(q_len)[:, None] + shift
+        visible &= offset <= 0
     score = np.where(visible, scale * (q @ k.swapaxes(2, 3)), -np.inf)
     largest = score.max(axis=3, keepdims=True, initial=-np.inf)
     largest = np.where(np.isinf(largest), 0.0, largest)
@@ -116,9 +122,10 @@ def assert_attention(o, lse, q, k, v, causal=False, scale=None):
     assert_within(lse, want_lse, FP32 * (score_error[..., 0] + k_len / 2 + 4 + 4 * magnitude))
 
 
-def check(q, k, v, causal=False, scale=None, **options):
-    o, lse = tessera.attention(q, k, v, causal=causal, scale=scale, return_lse=True, **options)
-    assert_attention(o, lse, q, k, v, causal, scale)
+def check(q, k, v, causal=False, scale=None, window=None, align=None, **options):
+    mask = {"causal": causal, "window": window, "align": align}
+    o, lse = tessera.attention(q, k, v, **mask, scale=scale, return_lse=True, **options)
+    assert_attention(o, lse, q, k, v, scale=scale, **mask)
     return o, lse
 
 
@@ -158,6 +165,23 @@ def test_true_is_top_left():
     assert_same_bits(tessera.attention(q, k, v, causal=True), top_left)
     assert_same_bits(tessera.attention(q, k, v, causal=np.True_), top_left)
     assert not np.array_equal(tessera.attention(q, k, v, causal="bottom-right"), top_left)
+
+
+@pytest.mark.parametrize("causal, window, align", [
+    (False, (5, 3), None),
+    (False, (5, -1), "bottom-right"),
+    (False, (None, 3), "bottom-right"),
+    (False, [0, 0], "top-left"),
+    (True, (np.int64(5), None), None),
+    ("bottom-right", (5, -1), "bottom-right"),
+])
+def test_windows(causal, window, align):
+    check(*draw_qkv(1, 2, 1, 20, 30, 32), causal=causal, window=window, align=align)
+
+
+def test_a_window_without_limits_hides_nothing():
+    q, k, v = draw_qkv(1, 1, 1, 20, 30, 32)
+    assert_same_bits(tessera.attention(q, k, v, window=(-1, None)), tessera.attention(q, k, v))
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.3, 1, -0.5, 4.0, np.float32(0.25)])
@@ -481,6 +505,13 @@ def test_wrong_shapes(q_shape, k_shape, v_shape, words):
         ("causal", "top_left", ValueError, ["^causal: ", "top-left", "bottom-right"]),
         ("causal", [True], ValueError, ["^causal: "]),
         ("causal", None, ValueError, ["^causal: "]),
+        ("window", (-2, 0), ValueError, ["^window: left", "-1"]),
+        ("window", (0, 2**40 + 1), ValueError, ["^window: right"]),
+        ("window", (0, 1.5), TypeError, ["^window: right"]),
+        ("window", 3, ValueError, ["^window: ", "left, right"]),
+        ("window", (1, 2, 3), ValueError, ["^window: ", "left, right"]),
+        ("align", "bottom_right", ValueError, ["^align: ", "bottom-right"]),
+        ("align", True, ValueError, ["^align: "]),
         ("threads", -1, ValueError, ["threads"]),
         ("threads", 2**32, ValueError, ["^threads: "]),
         ("threads", 1.5, TypeError, ["^threads: "]),
@@ -640,8 +671,9 @@ def test_a_library_beside_the_package_is_found(monkeypatch, tmp_path):
 
 def test_another_library_is_refused(monkeypatch):
     load = _library.library.__wrapped__  # past the cache
+    abi = _library.ABI_VERSION
     monkeypatch.setattr(_library, "ABI_VERSION", 99)
-    with raises(OSError, "ABI version 1", "99"):
+    with raises(OSError, f"ABI version {abi}", "99"):
         load()
     other = ctypes.CDLL(ctypes.util.find_library("c"))
     monkeypatch.setattr(ctypes, "CDLL", lambda path: other)
