@@ -32,7 +32,26 @@ class Findings;
 // What shared memory and registers hold before anything is written: NaN in fp32, fp16 and bf16.
 constexpr u32 kPoisonBits = 0x7fff7fffu;
 
-using MmaFunction = void (*)(float* c, const u32* a, const u32* b, const MmaRule& rule);
+// Operands as tensor_core.cc's vectors want them, kept from one instruction to the next: a product
+// uses each A for many columns and each B for many rows. An operand is known by its bits.
+struct alignas(64) MmaOperandA {
+  u32 bits[4 * 32];
+  float value[2][8][2][32];  // [half of a pair][k pair][rows g, g + 8][lane]
+  i32 exponent[8][2][32];    // of both halves, packed
+  int kind = 0;              // type, K and arithmetic; 0: nothing yet
+};
+struct alignas(64) MmaOperandB {
+  u32 bits[2 * 32];
+  float value[2][8][2][4];  // [half][k pair][column parity][column pair]
+  i32 exponent[8][2][4];
+  int kind = 0;
+};
+struct MmaState {
+  MmaRule rule;
+  MmaOperandA a[2];
+  MmaOperandB b;
+};
+using MmaFunction = void (*)(float* c, const u32* a, const u32* b, MmaState& state);
 
 // A shared tile as its kernel named it, for messages and bounds.
 struct SharedRegion {
@@ -78,7 +97,7 @@ struct Block {
   Checker* checker = nullptr;  // null: checks are off
   Findings* findings = nullptr;
   void (*exp2)(const float* x, float* y) = nullptr;  // 32 lanes, by the launch's choice
-  MmaRule mma_rule;
+  MmaState mma_state;
   MmaFunction mma[2][2] = {};  // [f16, bf16][m16n8k8, m16n8k16], by numerics and rule
   Counters counters;
   std::vector<SharedRegion> regions;

@@ -55,7 +55,7 @@ enum class LaneFunction {
   reciprocal_normal
 };
 
-constexpr int kModuleAbi = 2;
+constexpr int kModuleAbi = 3;
 struct Module {
   int abi;
   const char* isa;

@@ -109,8 +109,8 @@ void unpack(const u32* a, const u32* b, u16 (&am)[16][K], u16 (&bm)[8][K]) {
 }
 
 template <bool IsBf16, int K>
-__attribute__((noinline)) void mma_scalar(float* c, const u32* a, const u32* b,
-                                          const MmaRule& rule) {
+__attribute__((noinline)) void mma_scalar(float* c, const u32* a, const u32* b, MmaState& state) {
+  const MmaRule& rule = state.rule;
   u16 am[16][K], bm[8][K];
   unpack<K>(a, b, am, bm);
   const int terms = std::min(K, rule.terms);
@@ -245,20 +245,6 @@ HWY_INLINE void turn_b(const u32* b, VU (&out)[K / 2 * 8 / N]) {
   for (int i = 0; i < K / 2 * 8 / N; i++) out[i] = join(q + i * (N / 4));
 }
 
-// f(pair, a of rows g, a of rows g + 8) for the k pairs of one chunk of lanes; what f gets is
-// broadcast over each row's four lanes. `a` are registers of any 32-bit lane type.
-template <int K, class D, class F>
-HWY_INLINE void for_pairs(D d, const hn::TFromD<D>* a, int lane0, F f) {
-  for (int s = 0; s < K / 8; s++) {
-    const auto x = hn::Load(d, a + 32 * (2 * s) + lane0),
-               y = hn::Load(d, a + 32 * (2 * s + 1) + lane0);
-    f(4 * s + 0, hn::Broadcast<0>(x), hn::Broadcast<0>(y));
-    f(4 * s + 1, hn::Broadcast<1>(x), hn::Broadcast<1>(y));
-    f(4 * s + 2, hn::Broadcast<2>(x), hn::Broadcast<2>(y));
-    f(4 * s + 3, hn::Broadcast<3>(x), hn::Broadcast<3>(y));
-  }
-}
-
 HWY_INLINE VF multiply_add(VF a, VF b, VF c) {
 #if HWY_TARGET >= HWY_SSE4  // Highway's MulAdd rounds twice there
   alignas(64) float x[N], y[N], z[N];
@@ -268,69 +254,6 @@ HWY_INLINE VF multiply_add(VF a, VF b, VF c) {
 #else
   return hn::MulAdd(a, b, c);
 #endif
-}
-
-// What both paths start from: A widened (half e of register r at [e][32 r]), B widened and turned.
-template <bool IsBf16, int K>
-struct Widened {
-  alignas(64) float a[2][32 * K / 4];
-  alignas(64) float b[2][K / 2][2][4];  // [half][k pair][column parity][column pair]
-
-  template <bool All>
-  HWY_INLINE void fill(const u32* ra, const VU (&turned)[K / 2 * 8 / N]) {
-    const auto w = [](auto e, VU x) {
-      if constexpr (All)
-        return widen_all<IsBf16, e.value>(x);
-      else
-        return widen<IsBf16, e.value>(x);
-    };
-    constexpr std::integral_constant<int, 0> low;
-    constexpr std::integral_constant<int, 1> high;
-    for (int i = 0; i < 32 * K / 4; i += N) {
-      const VU x = hn::Load(du, ra + i);
-      hn::Store(w(low, x), df, a[0] + i);
-      hn::Store(w(high, x), df, a[1] + i);
-    }
-    for (int i = 0; i < K / 2 * 8; i += N) {
-      const VU x = turned[i / N];
-      hn::Store(w(low, x), df, &b[0][0][0][0] + i);
-      hn::Store(w(high, x), df, &b[1][0][0][0] + i);
-    }
-    keep_in_memory(this);
-  }
-};
-
-template <bool IsBf16, int K>
-void mma_fma(float* c, const u32* a, const u32* b, const MmaRule&) {
-  VU turned[K / 2 * 8 / N];
-  turn_b<K>(b, turned);
-  Widened<IsBf16, K> w;
-  w.template fill<true>(a, turned);
-  for (int lane0 = 0; lane0 < 32; lane0 += N) {
-    VF x00 = hn::Load(df, c + lane0), x01 = hn::Load(df, c + 32 + lane0);
-    VF x10 = hn::Load(df, c + 64 + lane0), x11 = hn::Load(df, c + 96 + lane0);
-    const auto term = [&](const float(&bk)[2][4], VF top, VF bottom) TESSERA_INLINE_LAMBDA {
-      const VF even = hn::LoadDup128(df, bk[0]), odd = hn::LoadDup128(df, bk[1]);
-      x00 = multiply_add(top, even, x00), x01 = multiply_add(top, odd, x01);
-      x10 = multiply_add(bottom, even, x10), x11 = multiply_add(bottom, odd, x11);
-    };
-    for (int s = 0; s < K / 8; s++) {
-      const float* lo = w.a[0] + 64 * s + lane0;
-      const float* hi = w.a[1] + 64 * s + lane0;
-      const VF l0 = hn::Load(df, lo), l1 = hn::Load(df, lo + 32), h0 = hn::Load(df, hi),
-               h1 = hn::Load(df, hi + 32);
-#define TESSERA_PAIR(t)                                                \
-  term(w.b[0][4 * s + t], hn::Broadcast<t>(l0), hn::Broadcast<t>(l1)); \
-  term(w.b[1][4 * s + t], hn::Broadcast<t>(h0), hn::Broadcast<t>(h1));
-      TESSERA_PAIR(0)
-      TESSERA_PAIR(1)
-      TESSERA_PAIR(2)
-      TESSERA_PAIR(3)
-#undef TESSERA_PAIR
-    }
-    hn::Store(x00, df, c + lane0), hn::Store(x01, df, c + 32 + lane0);
-    hn::Store(x10, df, c + 64 + lane0), hn::Store(x11, df, c + 96 + lane0);
-  }
 }
 
 // Exponents of packed 16-bit patterns, two a lane: zero far below everything, inf and NaN far
@@ -358,20 +281,104 @@ HWY_INLINE VI max_pair(VI m) {  // of the two 16-bit halves of each lane
 HWY_INLINE VF power_of_two(VI e) {
   return hn::BitCast(df, hn::ShiftLeft<23>(hn::Add(e, hn::Set(di, 127))));
 }
-template <bool IsBf16, int K, int Terms, int F>
-void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
-  constexpr int kTerms = Terms < K ? Terms : K;  // products of one step
-  VU turned[K / 2 * 8 / N];
-  turn_b<K>(b, turned);
-  alignas(64) int32_t ea[32 * K / 4], eb[K / 2][2][4];
-  for (int i = 0; i < 32 * K / 4; i += N)
-    hn::Store(exponents<IsBf16>(hn::Load(du, a + i)), di, ea + i);
-  for (int i = 0; i < K / 2 * 8; i += N)
-    hn::Store(exponents<IsBf16>(turned[i / N]), di, &eb[0][0][0] + i);
-  keep_in_memory(ea), keep_in_memory(eb);
-  Widened<IsBf16, K> w;
-  w.template fill<false>(a, turned);
+// ---- operands
 
+enum class For { fma, exact };
+template <bool IsBf16, int K, For Use>
+constexpr int kKind = 1 + IsBf16 + 2 * (K == 16) + 4 * (Use == For::exact);
+
+template <int Words>
+HWY_INLINE bool equal(const u32* x, const u32* y) {
+  VU differ = hn::Zero(du);
+  for (int i = 0; i < Words; i += N)
+    differ = hn::Or(differ, hn::Xor(hn::Load(du, x + i), hn::Load(du, y + i)));
+  return hn::AllTrue(du, hn::Eq(differ, hn::Zero(du)));
+}
+template <bool IsBf16, For Use, int E>
+HWY_INLINE VF widen_for(VU x) {
+  if constexpr (Use == For::fma)
+    return widen_all<IsBf16, E>(x);
+  else
+    return widen<IsBf16, E>(x);
+}
+
+// A: each value over its row's four lanes, so that a term of the sum is a load.
+template <bool IsBf16, int K, For Use>
+HWY_INLINE const MmaOperandA& operand_a(MmaState& state, const u32* bits) {
+  MmaOperandA& m = state.a[reinterpret_cast<std::uintptr_t>(bits) / sizeof m.bits % 2];
+  constexpr int kWords = 8 * K;
+  if (m.kind == kKind<IsBf16, K, Use> && equal<kWords>(m.bits, bits)) return m;
+  m.kind = kKind<IsBf16, K, Use>;
+  std::memcpy(m.bits, bits, kWords * sizeof(u32));
+  for (int r = 0; r < K / 4; r++)  // register 2 s + h: k pairs 4 s .. 4 s + 3 of rows g + 8 h
+    for (int lane0 = 0; lane0 < 32; lane0 += N) {
+      const VU x = hn::Load(du, bits + 32 * r + lane0);
+      const auto spread = [&](auto d, auto v, auto* to) TESSERA_INLINE_LAMBDA {
+        constexpr std::size_t kPair = 2 * 32;
+        hn::Store(hn::Broadcast<0>(v), d, to);
+        hn::Store(hn::Broadcast<1>(v), d, to + kPair);
+        hn::Store(hn::Broadcast<2>(v), d, to + 2 * kPair);
+        hn::Store(hn::Broadcast<3>(v), d, to + 3 * kPair);
+      };
+      spread(df, widen_for<IsBf16, Use, 0>(x), &m.value[0][r / 2 * 4][r % 2][lane0]);
+      spread(df, widen_for<IsBf16, Use, 1>(x), &m.value[1][r / 2 * 4][r % 2][lane0]);
+      if constexpr (Use == For::exact)
+        spread(di, exponents<IsBf16>(x), &m.exponent[r / 2 * 4][r % 2][lane0]);
+    }
+  return m;
+}
+template <bool IsBf16, int K, For Use>
+HWY_INLINE const MmaOperandB& operand_b(MmaState& state, const u32* bits) {
+  MmaOperandB& m = state.b;
+  constexpr int kWords = 4 * K;
+  if (m.kind == kKind<IsBf16, K, Use> && equal<kWords>(m.bits, bits)) return m;
+  m.kind = kKind<IsBf16, K, Use>;
+  std::memcpy(m.bits, bits, kWords * sizeof(u32));
+  VU turned[K / 2 * 8 / N];
+  turn_b<K>(bits, turned);
+  for (int i = 0; i < K / 2 * 8; i += N) {
+    const VU x = turned[i / N];
+    hn::Store(widen_for<IsBf16, Use, 0>(x), df, &m.value[0][0][0][0] + i);
+    hn::Store(widen_for<IsBf16, Use, 1>(x), df, &m.value[1][0][0][0] + i);
+    if constexpr (Use == For::exact) hn::Store(exponents<IsBf16>(x), di, &m.exponent[0][0][0] + i);
+  }
+  keep_in_memory(&m);
+  return m;
+}
+
+// ---- the two arithmetics
+
+template <bool IsBf16, int K>
+void mma_fma(float* c, const u32* ra, const u32* rb, MmaState& state) {
+  const MmaOperandA& a = operand_a<IsBf16, K, For::fma>(state, ra);
+  const MmaOperandB& b = operand_b<IsBf16, K, For::fma>(state, rb);
+  constexpr int kChunks = 32 / N < 2 ? 32 / N : 2;  // at once: their chains of sums overlap
+  for (int lane0 = 0; lane0 < 32; lane0 += kChunks * N) {
+    VF x[kChunks][4];
+    for (int l = 0; l < kChunks; l++)
+      for (int i = 0; i < 4; i++) x[l][i] = hn::Load(df, c + 32 * i + lane0 + l * N);
+    for (int pair = 0; pair < K / 2; pair++)
+      for (int half = 0; half < 2; half++) {
+        const VF even = hn::LoadDup128(df, b.value[half][pair][0]),
+                 odd = hn::LoadDup128(df, b.value[half][pair][1]);
+        for (int l = 0; l < kChunks; l++) {
+          const VF top = hn::Load(df, a.value[half][pair][0] + lane0 + l * N),
+                   bottom = hn::Load(df, a.value[half][pair][1] + lane0 + l * N);
+          x[l][0] = multiply_add(top, even, x[l][0]), x[l][1] = multiply_add(top, odd, x[l][1]);
+          x[l][2] = multiply_add(bottom, even, x[l][2]);
+          x[l][3] = multiply_add(bottom, odd, x[l][3]);
+        }
+      }
+    for (int l = 0; l < kChunks; l++)
+      for (int i = 0; i < 4; i++) hn::Store(x[l][i], df, c + 32 * i + lane0 + l * N);
+  }
+}
+
+template <bool IsBf16, int K, int Terms, int F>
+void mma_exact(float* c, const u32* ra, const u32* rb, MmaState& state) {
+  constexpr int kTerms = Terms < K ? Terms : K;  // products of one step
+  const MmaOperandA& a = operand_a<IsBf16, K, For::exact>(state, ra);
+  const MmaOperandB& b = operand_b<IsBf16, K, For::exact>(state, rb);
   alignas(64) float result[4 * 32];
   VI highest = hn::Zero(di), overflow = hn::Zero(di);
   VU lowest = hn::Set(du, 1000u);  // of E + 600; all zero (-1000 and less) wraps to a large number
@@ -382,17 +389,18 @@ void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
       // E of the four outputs, 16-bit pairs (k even, k odd) side by side
       VI m[4];
       for (int i = 0; i < 4; i++) m[i] = hn::BitCast(di, hn::Set(di16, -3000));
-      for_pairs<kTerms>(
-          di, ea + 64 * s0, lane0, [&](int pair, VI top, VI bottom) TESSERA_INLINE_LAMBDA {
-            const VI even = hn::LoadDup128(di, eb[4 * s0 + pair][0]),
-                     odd = hn::LoadDup128(di, eb[4 * s0 + pair][1]);
-            const auto raise = [](VI& m, VI p, VI q) TESSERA_INLINE_LAMBDA {
-              m = hn::BitCast(di, hn::Max(hn::BitCast(di16, m),
-                                          hn::Add(hn::BitCast(di16, p), hn::BitCast(di16, q))));
-            };
-            raise(m[0], top, even), raise(m[1], top, odd), raise(m[2], bottom, even),
-                raise(m[3], bottom, odd);
-          });
+      for (int pair = 4 * s0; pair < 4 * s0 + kTerms / 2; pair++) {
+        const VI even = hn::LoadDup128(di, b.exponent[pair][0]),
+                 odd = hn::LoadDup128(di, b.exponent[pair][1]);
+        const VI top = hn::Load(di, a.exponent[pair][0] + lane0),
+                 bottom = hn::Load(di, a.exponent[pair][1] + lane0);
+        const auto raise = [](VI& m, VI p, VI q) TESSERA_INLINE_LAMBDA {
+          m = hn::BitCast(di, hn::Max(hn::BitCast(di16, m),
+                                      hn::Add(hn::BitCast(di16, p), hn::BitCast(di16, q))));
+        };
+        raise(m[0], top, even), raise(m[1], top, odd), raise(m[2], bottom, even),
+            raise(m[3], bottom, odd);
+      }
       VI e[4], sum[4];
       VF scale[4];
       for (int i = 0; i < 4; i++) {
@@ -404,16 +412,17 @@ void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
         sum[i] = hn::Zero(di);
       }
       for (int half = 0; half < 2; half++)
-        for_pairs<kTerms>(df, w.a[half] + 64 * s0, lane0,
-                          [&](int pair, VF top, VF bottom) TESSERA_INLINE_LAMBDA {
-                            const VF even = hn::LoadDup128(df, w.b[half][4 * s0 + pair][0]);
-                            const VF odd = hn::LoadDup128(df, w.b[half][4 * s0 + pair][1]);
-                            const auto add = [](VI& s, VF p, VF q, VF scale) TESSERA_INLINE_LAMBDA {
-                              s = hn::Add(s, truncate(hn::Mul(hn::Mul(p, q), scale)));
-                            };
-                            add(sum[0], top, even, scale[0]), add(sum[1], top, odd, scale[1]);
-                            add(sum[2], bottom, even, scale[2]), add(sum[3], bottom, odd, scale[3]);
-                          });
+        for (int pair = 4 * s0; pair < 4 * s0 + kTerms / 2; pair++) {
+          const VF even = hn::LoadDup128(df, b.value[half][pair][0]),
+                   odd = hn::LoadDup128(df, b.value[half][pair][1]);
+          const VF top = hn::Load(df, a.value[half][pair][0] + lane0),
+                   bottom = hn::Load(df, a.value[half][pair][1] + lane0);
+          const auto add = [](VI& s, VF p, VF q, VF scale) TESSERA_INLINE_LAMBDA {
+            s = hn::Add(s, truncate(hn::Mul(hn::Mul(p, q), scale)));
+          };
+          add(sum[0], top, even, scale[0]), add(sum[1], top, odd, scale[1]);
+          add(sum[2], bottom, even, scale[2]), add(sum[3], bottom, odd, scale[3]);
+        }
       for (int i = 0; i < 4; i++) {
         // 16 products of magnitude below (2 - 2^-10)^2 2^25 fit in int32; with c the sum may not.
         const VI ci = truncate(hn::Mul(x[i], scale[i])), total = hn::Add(sum[i], ci);
@@ -426,7 +435,7 @@ void mma_exact(float* c, const u32* a, const u32* b, const MmaRule& rule) {
   }
   const auto bad = hn::Or(hn::Or(hn::Gt(highest, hn::Set(di, 100)), hn::Lt(overflow, hn::Zero(di))),
                           hn::RebindMask(di, hn::Lt(lowest, hn::Set(du, 500u))));
-  if (HWY_UNLIKELY(!hn::AllFalse(di, bad))) return mma_scalar<IsBf16, K>(c, a, b, rule);
+  if (HWY_UNLIKELY(!hn::AllFalse(di, bad))) return mma_scalar<IsBf16, K>(c, ra, rb, state);
   std::memcpy(c, result, sizeof result);
 }
 

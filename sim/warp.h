@@ -324,14 +324,14 @@ TESSERA_FN void mma_m16n8k8(Lanes<float> (&c)[4], const Lanes<u32> (&a)[2], cons
   static_assert(std::is_same_v<T, f16>, "m16n8k8 exists for fp16 here (sm_75)");
   sim::Block& k = sim::self();
   k.counters.mma++;
-  k.mma[0][0](c[0].v, a[0].v, b.v, k.mma_rule);
+  k.mma[0][0](c[0].v, a[0].v, b.v, k.mma_state);
 }
 template <class T>
 TESSERA_FN void mma_m16n8k16(Lanes<float> (&c)[4], const Lanes<u32> (&a)[4],
                              const Lanes<u32> (&b)[2]) {
   sim::Block& k = sim::self();
   k.counters.mma++;
-  k.mma[std::is_same_v<T, bf16>][1](c[0].v, a[0].v, b[0].v, k.mma_rule);
+  k.mma[std::is_same_v<T, bf16>][1](c[0].v, a[0].v, b[0].v, k.mma_state);
 }
 
 }  // namespace tessera

@@ -34,10 +34,12 @@ void mma_m16n8k16(benchmark::State& state, Dtype dtype, MmaMode mode, MmaRule ru
   std::vector<Operands> chain(kChain);
   fill(chain.data(), dtype, i64(chain.size() * sizeof(Operands)) / 2, 1, 0);
   const sim::MmaFunction mma = sim::mma_function(dtype == Dtype::bf16, 16, mode, rule);
+  sim::MmaState memory;
+  memory.rule = rule;
   alignas(64) float c[4 * 32];
   for (auto _ : state) {
     std::memset(c, 0, sizeof c);
-    for (const Operands& x : chain) mma(c, x.a, x.b, rule);
+    for (const Operands& x : chain) mma(c, x.a, x.b, memory);
     benchmark::DoNotOptimize(c);
   }
   state.counters["FLOP"] = rate(4096.0 * kChain);
@@ -75,29 +77,48 @@ void exp2_soft(benchmark::State& state) {
 }
 BENCHMARK(exp2_soft);
 
-// The tutorial's first kernel through the public interface: what a caller waits for.
-void flash_step1(benchmark::State& state, Dtype dtype, Numerics numerics) {
-  constexpr i64 kHeads = 2, kLength = 256, kHeadDim = 64, kCount = kHeads * kLength * kHeadDim;
-  const std::size_t bytes = std::size_t(kCount * element_size(dtype));
+// A whole kernel through the public interface, code for sm_89: what a caller waits for.
+struct Run {
+  const char* kernel;
+  i64 heads, length;
+  Dtype dtype;
+  Numerics numerics;
+  int threads = 1;
+  bool checks = false;
+};
+void attention(benchmark::State& state, const Run& run) {
+  constexpr i64 kHeadDim = 64;
+  const i64 count = run.heads * run.length * kHeadDim;
+  const std::size_t bytes = std::size_t(count * element_size(run.dtype));
   std::vector<char> storage[4];
   Tensor t[4];  // Q, K, V, O
   for (u32 i = 0; i < 4; i++) {
     storage[i].resize(bytes);
-    if (i < 3) fill(storage[i].data(), dtype, kCount, 1, i);
-    t[i] = contiguous(storage[i].data(), dtype, {1, kHeads, kLength, kHeadDim});
+    if (i < 3) fill(storage[i].data(), run.dtype, count, 1, i);
+    t[i] = contiguous(storage[i].data(), run.dtype, {1, run.heads, run.length, kHeadDim});
   }
   AttentionOptions options;
-  options.kernel = "flash_step1", options.numerics = numerics, options.threads = 1;
+  options.kernel = run.kernel, options.arch = "sm_89", options.numerics = run.numerics;
+  options.threads = run.threads, options.checks = run.checks;
   for (auto _ : state) attention(t[0], t[1], t[2], t[3], nullptr, options);
-  state.counters["FLOP"] = rate(4.0 * kHeads * kLength * kLength * kHeadDim);
+  state.counters["FLOP"] = rate(4.0 * double(run.heads * run.length * run.length * kHeadDim));
 }
-BENCHMARK_CAPTURE(flash_step1, f16_exact, Dtype::f16, Numerics::exact)
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(flash_step1, f16_fma, Dtype::f16, Numerics::fma)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(flash_step1, bf16_exact, Dtype::bf16, Numerics::exact)
-    ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(flash_step1, bf16_fma, Dtype::bf16, Numerics::fma)->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(flash_step1, f32, Dtype::f32, Numerics::exact)->Unit(benchmark::kMillisecond);
+#define TESSERA_BENCHMARK(name, ...) \
+  BENCHMARK_CAPTURE(attention, name, Run{__VA_ARGS__})->Unit(benchmark::kMillisecond)->UseRealTime()
+constexpr Numerics kExact = Numerics::exact, kFma = Numerics::fma;
+TESSERA_BENCHMARK(flash_forward_f16_exact, "flash_forward", 8, 1024, Dtype::f16, kExact);
+TESSERA_BENCHMARK(flash_forward_f16_fma, "flash_forward", 8, 1024, Dtype::f16, kFma);
+TESSERA_BENCHMARK(flash_forward_f16_exact_2_threads, "flash_forward", 8, 1024, Dtype::f16, kExact,
+                  2);
+TESSERA_BENCHMARK(flash_forward_f16_fma_2_threads, "flash_forward", 8, 1024, Dtype::f16, kFma, 2);
+TESSERA_BENCHMARK(flash_forward_f16_exact_checks, "flash_forward", 8, 1024, Dtype::f16, kExact, 1,
+                  true);
+TESSERA_BENCHMARK(flash_forward_bf16_exact, "flash_forward", 8, 1024, Dtype::bf16, kExact);
+TESSERA_BENCHMARK(flash_forward_bf16_fma, "flash_forward", 8, 1024, Dtype::bf16, kFma);
+TESSERA_BENCHMARK(flash_forward_f32, "flash_forward", 8, 256, Dtype::f32, kExact);
+TESSERA_BENCHMARK(flash_step1_f16_exact, "flash_step1", 2, 256, Dtype::f16, kExact);
+TESSERA_BENCHMARK(flash_step1_f16_fma, "flash_step1", 2, 256, Dtype::f16, kFma);
+TESSERA_BENCHMARK(flash_step1_f32, "flash_step1", 2, 256, Dtype::f32, kExact);
 
 }  // namespace
 }  // namespace tessera

@@ -12,21 +12,22 @@ namespace tessera {
 // ---- 16-bit types: ldmatrix and mma.sync
 namespace detail {
 
-// acc[n], acc[n + 1] += a . b for one k step of 16; b holds (k 0-7, k 8-15) of columns n, then of n
-// + 1.
+// acc columns n, n + 1 += a . b for one k step of 16; b holds (k 0-7, k 8-15) of columns n, then of
+// n + 1.
 template <Config C, class T, int Rows, int Cols>
-TESSERA_FN void mma_step(Accumulator<Rows, Cols>& acc, int m, int n, const Lanes<u32> (&a)[4],
+TESSERA_FN void mma_step(Accumulator<Rows, Cols>& acc, int n, const Lanes<u32> (&a)[Rows / 16][4],
                          const Lanes<u32> (&b)[4]) {
-  TESSERA_UNROLL_FOR (int i = 0; i < 2; i++) {
-    if constexpr (C.mma_k() == 16) {
-      const Lanes<u32> bi[2] = {b[2 * i], b[2 * i + 1]};
-      mma_m16n8k16<T>(acc.x[m][n + i], a, bi);
-    } else {
-      const Lanes<u32> lo[2] = {a[0], a[1]}, hi[2] = {a[2], a[3]};
-      mma_m16n8k8<T>(acc.x[m][n + i], lo, b[2 * i]);
-      mma_m16n8k8<T>(acc.x[m][n + i], hi, b[2 * i + 1]);
+  TESSERA_UNROLL_FOR (int i = 0; i < 2; i++)
+    TESSERA_UNROLL_FOR (int m = 0; m < Rows / 16; m++) {
+      if constexpr (C.mma_k() == 16) {
+        const Lanes<u32> bi[2] = {b[2 * i], b[2 * i + 1]};
+        mma_m16n8k16<T>(acc.x[m][n + i], a[m], bi);
+      } else {
+        const Lanes<u32> lo[2] = {a[m][0], a[m][1]}, hi[2] = {a[m][2], a[m][3]};
+        mma_m16n8k8<T>(acc.x[m][n + i], lo, b[2 * i]);
+        mma_m16n8k8<T>(acc.x[m][n + i], hi, b[2 * i + 1]);
+      }
     }
-  }
 }
 
 // The operands of a k step of 16, from wherever they are: rows 16m of a, columns 8n and 8n + 8 of
@@ -70,7 +71,7 @@ TESSERA_FN void mma_product(Accumulator<Rows, Cols>& acc, const A& a, const B& b
     TESSERA_UNROLL_FOR (int n = 0; n < Cols / 8; n += 2) {
       Lanes<u32> bk[4];
       get_b(bk, b, n, k);
-      TESSERA_UNROLL_FOR (int m = 0; m < Rows / 16; m++) mma_step<C, T>(acc, m, n, ak[m], bk);
+      mma_step<C, T>(acc, n, ak, bk);
     }
   };
   // Turing's ldmatrix adds no uniform register to an address: those of all steps at once, of both

@@ -70,6 +70,8 @@ TEST_P(Functions, HaveTheCardsBits) {
 
 u64 mma_sum(bool is_bf16, int k, const sim::Card& card) {
   u64 sum = 0;
+  sim::MmaState state;
+  state.rule = card.mma;
   for (u64 n = 0; n < kMmaCount; n++) {
     alignas(64) float c[128];
     alignas(64) u32 a[128], b[64];
@@ -78,7 +80,7 @@ u64 mma_sum(bool is_bf16, int k, const sim::Card& card) {
       for (int i = 0; i < k / 4; i++) a[32 * i + lane] = mma_input(n, i, lane, is_bf16);
       for (int i = 0; i < k / 8; i++) b[32 * i + lane] = mma_input(n, 4 + i, lane, is_bf16);
     }
-    best().mma_function(is_bf16, k, sim::MmaMode::exact, card.mma)(c, a, b, card.mma);
+    best().mma_function(is_bf16, k, sim::MmaMode::exact, card.mma)(c, a, b, state);
     for (int i = 0; i < 128; i++) sum += term(n * 128 + u64(i), __builtin_bit_cast(u32, c[i]));
   }
   return sum;

@@ -77,6 +77,8 @@ TEST_P(IsaLevel, SameBitsOfTensorCores) {
       for (const MmaRule rule : {MmaRule{8, 24}, MmaRule{16, 25}}) {
         const MmaFunction f = module->mma_function(is_bf16, k, mode, rule);
         const MmaFunction g = baseline->mma_function(is_bf16, k, mode, rule);
+        MmaState state_f, state_g;
+        state_f.rule = state_g.rule = rule;
         u64 differing = 0;
         for (u64 n = 0; n < (mode == MmaMode::scalar ? 200u : 2000u); n++) {
           alignas(64) u32 a[4 * 32], b[2 * 32];
@@ -96,8 +98,8 @@ TEST_P(IsaLevel, SameBitsOfTensorCores) {
             std::memcpy(&c[i], &x, 4);
           }
           std::memcpy(d, c, sizeof c);
-          f(c, a, b, rule);
-          g(d, a, b, rule);
+          f(c, a, b, state_f);
+          g(d, a, b, state_g);
           for (int i = 0; i < 4 * 32; i++) {
             const bool both_nan = c[i] != c[i] && d[i] != d[i];
             differing += std::memcmp(&c[i], &d[i], 4) != 0 && !(both_nan && mode == MmaMode::fma);

@@ -88,7 +88,8 @@ void expect_unit_products(sim::MmaMode mode) {
         const Holder in_a = holder_a(row, k), in_b = holder_b(k, col), out = holder_c(row, col);
         a[in_a.element / 2][in_a.lane] = u32(kOne) << (16 * (in_a.element % 2));
         b[in_b.element / 2][in_b.lane] = u32(kOne) << (16 * (in_b.element % 2));
-        sim::mma_function(false, K, mode, {8, 24})(c[0], a[0], b[0], {8, 24});
+        sim::MmaState state;
+        sim::mma_function(false, K, mode, state.rule)(c[0], a[0], b[0], state);
         for (int i = 0; i < 4; i++)
           for (int lane = 0; lane < 32; lane++)
             ASSERT_EQ(c[i][lane], i == out.element && lane == out.lane ? 1.0f : 0.0f)

@@ -51,7 +51,9 @@ Matrix multiply(const Product& p, bool is_bf16, int k, MmaMode mode, const MmaRu
       }
     for (int i = 0; i < 4; i++) c[i][lane] = p.c[row_of(lane, i)][col_of(lane, i)];
   }
-  mma_function(is_bf16, k, mode, rule)(c[0], a[0], b[0], rule);
+  static MmaState state;  // operands of the last call must not show
+  state.rule = rule;
+  mma_function(is_bf16, k, mode, rule)(c[0], a[0], b[0], state);
   Matrix d;
   for (int lane = 0; lane < 32; lane++)
     for (int i = 0; i < 4; i++)
