@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <memory>
 #include <vector>
 
 #include "kernels/tile/math.h"
@@ -21,7 +22,9 @@ std::vector<const Instance*>& instances() {
 }
 
 void lanes(LaneFunction f, const u32* in, u32* out) {
-  static thread_local Block b;
+  // On the heap: thread-local storage of a library that is loaded late is scarce.
+  static thread_local const auto own = std::make_unique<Block>();
+  Block& b = *own;
   if (b.warp.empty()) b.warp.resize(1);
   Block* const outer = current_block;
   current_block = &b;  // functions count what they do
