@@ -4,6 +4,7 @@
 #pragma once
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -49,6 +50,10 @@ class Bytes {
   explicit Bytes(std::size_t n, int fill = 0xff);  // 0xff: NaN in every type
   ~Bytes();
   Bytes(Bytes&& o) noexcept : data_(o.data_), size_(o.size_) { o.data_ = nullptr; }
+  Bytes& operator=(Bytes&& o) noexcept {
+    std::swap(data_, o.data_), std::swap(size_, o.size_);
+    return *this;
+  }
   Bytes(const Bytes&) = delete;
   char* data() { return data_; }
   const char* data() const { return data_; }
