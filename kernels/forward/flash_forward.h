@@ -46,8 +46,9 @@ struct FlashForward {
     const auto origin = [&](const void* base, const Strides& s, i32 h) {
       return static_cast<const T*>(base) + (i64(block.batch) * s.batch + i64(h) * s.head);
     };
-    // Rows past the last visited tile read as zero: the copy that runs ahead needs no branch.
-    const i32 k_end = tiles.last * kBlockK < p.k_len ? tiles.last * kBlockK : p.k_len;
+    // Rows past the last visible key read as zero: what they hold, NaN too, meets no weight; and
+    // the copy that runs ahead needs no branch.
+    const i32 k_end = tiles.end;
     TileCopy<C, const T, kBlockQ, kHeadDim> q_copy(
         {origin(p.q, p.q_stride, block.head), p.q_stride.row, p.q_len, p.head_dim, q0, 0});
     TileCopy<C, const T, kBlockK, kHeadDim> k_copy({origin(p.k, p.k_stride, head_kv),

@@ -24,9 +24,9 @@ struct KeyRange {
 
   // The tiles of block_k keys that queries q0 .. q_last visit: first <= j < last, and no other tile
   // has a pair that is visible. Those with full_first <= j < full_last have no pair that is not,
-  // and run without mask code.
+  // and run without mask code. Keys from `end` on are seen by none of the queries.
   struct Tiles {
-    i32 first, last, full_first, full_last;
+    i32 first, last, full_first, full_last, end;
     TESSERA_HD constexpr i32 count() const { return last - first; }
     TESSERA_HD constexpr bool masked(i32 j) const { return j < full_first || j >= full_last; }
     TESSERA_HD constexpr i32 full() const {
@@ -37,10 +37,10 @@ struct KeyRange {
   };
   TESSERA_HD constexpr Tiles tiles(i32 q0, i32 q_last, i32 block_k) const {
     const i32 highest = min(q_last + right, k_len - 1), lowest = max(q0 - left, 0);
-    if (highest < lowest || right < -left) return {0, 0, 0, 0};
+    if (highest < lowest || right < -left) return {0, 0, 0, 0, 0};
     const i32 all_from = max(q_last - left, 0), all_to = min(q0 + right, k_len - 1);
     return {lowest / block_k, highest / block_k + 1, all_from / block_k + (all_from % block_k > 0),
-            all_to < 0 ? 0 : (all_to + 1) / block_k};
+            all_to < 0 ? 0 : (all_to + 1) / block_k, highest + 1};
   }
 
   static TESSERA_HD constexpr i32 min(i32 a, i32 b) { return a < b ? a : b; }
