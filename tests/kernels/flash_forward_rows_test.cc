@@ -163,17 +163,20 @@ void expect_reach(const Small& start, const Spoiled& s, i64 block_q, i64 block_k
   const auto tolerance = forward_tolerance(problem, p.dtype, q, k, v, want);
   const auto same = [](double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); };
   bool anyone = false;
-  for (i64 i = 0; i < p.q_len; i++) anyone = anyone || visible(problem.band, i, s.key, p.k_len);
+  std::vector<bool> read;  // by tile of queries: the key, though not every row sees it
+  for (i64 q0 = 0; q0 < p.q_len; q0 += block_q) {
+    read.push_back(false);
+    for (i64 i = q0; i < std::min(q0 + block_q, p.q_len); i++) {
+      anyone = anyone || visible(problem.band, i, s.key, p.k_len);
+      for (i64 j = s.key; j < (s.key / block_k + 1) * block_k && !read.back(); j++)
+        read.back() = visible(problem.band, i, j, p.k_len);
+    }
+  }
   for (i64 r = 0; r < p.heads * p.q_len; r++) {
     const i64 i = r % p.q_len;
     const bool other_head = r >= p.q_len;
     const bool sees = !other_head && visible(problem.band, i, s.key, p.k_len);
-    bool reads = false;  // does its tile of queries read the key, though this row does not see it?
-    const i64 q0 = i / block_q * block_q, k0 = s.key / block_k * block_k;
-    for (i64 a = q0; a < std::min(q0 + block_q, p.q_len); a++)
-      for (i64 b = k0; b < k0 + block_k; b++)
-        reads = reads || (b >= s.key && visible(problem.band, a, b, p.k_len));
-    if (!sees && !other_head && reads && anyone) continue;
+    if (!sees && !other_head && read[std::size_t(i / block_q)] && anyone) continue;
     const double lse = p.lse[std::size_t(r)];
     if (!sees || s.in_v) {
       ASSERT_TRUE(same(lse, clean.lse[std::size_t(r)])) << "LSE of row " << r;

@@ -97,10 +97,10 @@ std::vector<KernelType> kernels_and_types() {
 }
 
 const std::vector<Layout> kLayouts = {
-    {"bhnd", {0, 1, 2, 3}, 0, 0},     {"bnhd", {0, 2, 1, 3}, 0, 0},
-    {"nbhd", {2, 0, 1, 3}, 0, 0},     {"row_gap", {0, 1, 2, 3}, 8, 0},
-    {"odd_gap", {0, 1, 2, 3}, 3, 0},  {"odd_base", {0, 2, 1, 3}, 0, 1},
-    {"packed", {0, 2, 1, 3}, 64, 64},
+    {"bhnd", {0, 1, 2, 3}},           {"bnhd", {0, 2, 1, 3}},
+    {"nbhd", {2, 0, 1, 3}},           {"row_gap", {0, 1, 2, 3}, 8},
+    {"odd_gap", {0, 1, 2, 3}, 3},     {"odd_base", {0, 2, 1, 3}, 0, 1},
+    {"packed", {0, 2, 1, 3}, 64, 64}, {"cache", {0, 1, 2, 3}, 0, 0, 51},
 };
 
 namespace {
@@ -118,9 +118,11 @@ Placed place(const Bytes& from, Dtype d, std::array<i64, 4> shape, const Layout&
   const i64 es = element_size(d);
   Tensor t{nullptr, d, 4, shape, {}};
   i64 step = shape[3] + l.row_gap;
-  for (int n = 2; n >= 0; n--)
-    t.stride[std::size_t(l.order[std::size_t(n)])] = step,
-    step *= std::max<i64>(1, shape[std::size_t(l.order[std::size_t(n)])]);
+  for (int n = 2; n >= 0; n--) {
+    const std::size_t dim = std::size_t(l.order[std::size_t(n)]);
+    t.stride[dim] = step;
+    step *= std::max<i64>(1, shape[dim] + (dim == 2 ? l.rows_after : 0));
+  }
   t.stride[3] = 1;
   Bytes m(std::size_t((step + l.offset + 64) * es));
   for (std::size_t i = 0; i + 4 <= m.size(); i += 4) std::memcpy(m.data() + i, &around, 4);

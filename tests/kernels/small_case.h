@@ -55,6 +55,7 @@ struct Layout {
   std::array<i64, 4> order;  // dimensions from outermost to innermost storage; 3 last
   i64 row_gap = 0;           // extra elements after each row
   i64 offset = 0;            // of the first element
+  i64 rows_after = 0;        // extra rows after the last one of each head
 };
 extern const std::vector<Layout> kLayouts;
 
