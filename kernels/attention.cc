@@ -29,7 +29,7 @@ struct Choice {
   const ConfigRow* row;
   Exp2 exp2;
   int bucket = 0;
-  std::string key;
+  std::string key, sim_key;
 };
 
 Exp2 choose_exp2(const Options& o) {
@@ -71,6 +71,7 @@ Choice choose(const Options& o, KernelKind kind, const char* default_kernel, Dty
   c.row = &find_config(*c.kernel, c.arch, dtype, head_dim, o.config);
   c.bucket = bucket_of(*c.row, head_dim);
   c.key = instance_key(*c.kernel, c.arch, dtype, c.bucket, c.row->name, c.exp2);
+  c.sim_key = instance_key(*c.kernel, c.arch, dtype, c.bucket, c.row->name, Exp2::of_launch);
   return c;
 }
 
@@ -95,12 +96,12 @@ void execute(Report& r, const Options& o, const Choice& c, const void* args,
     r.seconds = cuda::launch(c.key, args, o.stream, o.timed);
     return;
   }
-  const sim::Found found = sim::find_instance(c.key, o.isa);
+  const sim::Found found = sim::find_instance(c.sim_key, o.isa);
   r.isa = found.module->isa;
   sim::Launch l;
   l.args = args, l.card = *c.card, l.threads = r.threads;
   l.numerics = o.numerics == Numerics::exact ? sim::MmaMode::exact : sim::MmaMode::fma;
-  l.order_seed = o.order_seed, l.checks = o.checks;
+  l.exp2 = c.exp2, l.order_seed = o.order_seed, l.checks = o.checks;
   l.tensors = std::move(tensors), l.repeat = std::move(repeat);
   sim::Outcome out = found.module->launch(*found.instance, l);
   if (!out.error.empty()) throw Error(ErrorKind::unsupported, out.error);
@@ -299,8 +300,8 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   a.o_stride = strides_of(o);
   a.batch = i32(q.shape[0]), a.heads = i32(q.shape[1]), a.heads_kv = i32(k.shape[1]);
   a.q_len = i32(q_len), a.k_len = i32(k_len), a.head_dim = i32(q.shape[3]);
-  a.band = band;
-  a.scale = float(scale);
+  a.key_left = band.key_left(), a.key_right = band.key_right();
+  a.set_scale(float(scale));
 
   std::vector<sim::GlobalTensor> tensors = {describe("Q", qc, false), describe("K", kc, false),
                                             describe("V", vc, false), describe("O", o, true)};

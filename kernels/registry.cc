@@ -15,7 +15,10 @@ std::string_view name_of(Dtype d) {
 std::string_view name_of(Arch a) {
   return a == Arch::sm_75 ? "sm_75" : a == Arch::sm_89 ? "sm_89" : "sm_90";
 }
-std::string_view name_of(Exp2 e) { return e == Exp2::soft ? "soft" : "hardware"; }
+std::string_view name_of(Exp2 e) {
+  constexpr std::string_view kNames[] = {"soft", "hardware", "of_launch"};
+  return kNames[int(e)];
+}
 std::string_view name_of(QHome q) {
   return q == QHome::none ? "none" : q == QHome::shared ? "shared" : "registers";
 }
@@ -120,7 +123,8 @@ std::string instance_key(const KernelRow& kernel, Arch arch, Dtype dtype, int bu
     key += "/" + std::string(part);
   if (bucket) key += "/d" + std::to_string(bucket);
   key += "/" + std::string(config);
-  if (kernel.kind == KernelKind::attention) key += "/" + std::string(name_of(exp2));
+  if (kernel.kind == KernelKind::attention && exp2 != Exp2::of_launch)
+    key += "/" + std::string(name_of(exp2));
   return key;
 }
 
@@ -132,8 +136,9 @@ std::vector<std::string> all_instance_keys(Where where) {
     for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
       for (const int bucket : {0, 32, 64, 96, 128})
         if (r.has(d) && r.has_bucket(bucket))
-          for (const Exp2 e : {Exp2::soft, Exp2::hardware})
-            if (kernel.kind == KernelKind::attention || e == Exp2::soft)
+          for (const Exp2 e : {Exp2::soft, Exp2::hardware, Exp2::of_launch})
+            if ((e == Exp2::of_launch) ==
+                (where == Where::sim || kernel.kind != KernelKind::attention))
               keys.push_back(instance_key(kernel, r.arch, d, bucket, r.name, e));
   }
   return keys;

@@ -77,6 +77,7 @@ struct Block {
   u32 shared_size = 0;
   Checker* checker = nullptr;  // null: checks are off
   Findings* findings = nullptr;
+  void (*exp2)(const float* x, float* y) = nullptr;  // 32 lanes, by the launch's choice
   MmaRule mma_rule;
   MmaFunction mma[2][2] = {};  // [f16, bf16][m16n8k8, m16n8k16], by numerics and rule
   Counters counters;

@@ -361,14 +361,13 @@ void Checker::global_access(const void* const* address, i32* mask, int bytes, bo
       mask[lane] = 0;
 }
 
-bool Checker::global_chunk(int lane, const char* address, int bytes, bool write) {
+bool Checker::global_read(int lane, const char* address, int bytes) {
   if (reinterpret_cast<std::uintptr_t>(address) % 16) {
     findings_.add("bounds", *block_, block_->me().site, lane,
-                  std::string(write ? "write" : "read") +
-                      " of a 16-byte chunk at an address that is not aligned to 16 bytes");
+                  "read of a 16-byte chunk at an address that is not aligned to 16 bytes");
     return false;
   }
-  return global_.access(*block_, lane, address, bytes, write);
+  return global_.access(*block_, lane, address, bytes, false);
 }
 
 bool Checker::async_issue(const PendingCopy& c) {

@@ -89,7 +89,7 @@ class Checker {
   // memory.h's shared_access; the spare area has kSpareBytes.
   void shared_access(u32* safe, const u32* address, const i32* ok, int bytes, Access access);
   void global_access(const void* const* address, i32* mask, int bytes, bool write);
-  bool global_chunk(int lane, const char* address, int bytes, bool write);  // 16-byte aligned
+  bool global_read(int lane, const char* address, int bytes);  // of a chunk, 16-byte aligned
   // The destination is pending, and NaN, until the copy lands. False: it lies in no tile.
   bool async_issue(const PendingCopy& c);
   void async_land(const PendingCopy& c);

@@ -10,6 +10,7 @@
 
 #define TESSERA_FN inline __attribute__((always_inline))
 #define TESSERA_UNROLL_FOR for
+#define TESSERA_UNROLL_2_FOR for
 #define TESSERA_ROLLED_FOR for
 
 namespace tessera {

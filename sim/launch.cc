@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "sim/checker.h"
+#include "sim/exp2.h"
 #include "sim/random.h"
 
 namespace tessera::sim {
@@ -78,6 +79,7 @@ Outcome launch(const Instance& instance, const Launch& l) {
       Block b;
       b.blocks = blocks, b.warps = instance.threads / 32;
       b.shared_size = u32(instance.shared_bytes);
+      b.exp2 = l.exp2 == Exp2::hardware ? exp2_rounded : exp2_polynomial;
       b.mma_rule = l.card.mma;
       b.mma[0][0] = mma_function(false, 8, l.numerics, l.card.mma);
       b.mma[0][1] = mma_function(false, 16, l.numerics, l.card.mma);

@@ -11,7 +11,7 @@
 
 namespace tessera::sim {
 
-// A kernel with all its parameters fixed. `key` is kernel/arch/dtype[/dHEAD_DIM]/config[/exp2].
+// A kernel with all its parameters but exp2 fixed. `key` is kernel/arch/dtype[/dHEAD_DIM]/config.
 struct Instance {
   const char* key;
   int threads;
@@ -24,7 +24,8 @@ struct Launch {
   const void* args = nullptr;
   Card card = kCards[1];
   MmaMode numerics = MmaMode::exact;
-  int threads = 1;     // of the host
+  int threads = 1;  // of the host
+  Exp2 exp2 = Exp2::soft;
   u64 order_seed = 0;  // 0: blocks and warps in ascending order
   bool checks = false;
   std::vector<GlobalTensor> tensors;  // what the kernel may touch
@@ -54,7 +55,7 @@ enum class LaneFunction {
   reciprocal_normal
 };
 
-constexpr int kModuleAbi = 1;
+constexpr int kModuleAbi = 2;
 struct Module {
   int abi;
   const char* isa;

@@ -28,7 +28,7 @@ bool cpu_runs(const std::string& isa) {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-std::string module_path(const std::string& isa) {
+std::string module_path(const std::string& file) {
   std::vector<std::filesystem::path> folders;
   if (const char* e = std::getenv("TESSERA_MODULES")) folders.emplace_back(e);
   // Of a shared library dladdr knows the path, of a program only what it was called by.
@@ -36,15 +36,15 @@ std::string module_path(const std::string& isa) {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&cpu_runs), &info) && info.dli_fname)
     own.insert(own.begin(), info.dli_fname);
-  for (const auto& file : own) {
+  for (const auto& code : own) {
     std::error_code missing;
-    const auto here = std::filesystem::canonical(file, missing).parent_path();
+    const auto here = std::filesystem::canonical(code, missing).parent_path();
     if (missing) continue;
     folders.push_back(here);
     folders.push_back(here.parent_path());
   }
   for (const auto& f : folders) {
-    const auto p = f / ("libtessera_sim_" + isa + ".so");
+    const auto p = f / file;
     if (std::filesystem::exists(p)) return p.string();
   }
   return "";
@@ -60,14 +60,16 @@ const Module* try_load(const std::string& isa, std::string& why) {
     why = "this CPU does not run x86-64-" + isa;
     return nullptr;
   }
-  const std::string path = module_path(isa);
-  if (path.empty()) {
-    why = "libtessera_sim_" + isa + ".so is not beside the program, nor in $TESSERA_MODULES";
-    return nullptr;
-  }
+  const std::string file = "libtessera_sim_" + isa + ".so", found = module_path(file);
+  // By its bare name it is looked for in the run path of this code, which the CMake package sets,
+  // and wherever else the system looks.
+  const std::string path = found.empty() ? file : found;
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
-    why = dlerror();
+    why = found.empty() ? file +
+                              " is not beside the program, nor in $TESSERA_MODULES, nor where "
+                              "the system looks for libraries"
+                        : dlerror();
     return nullptr;
   }
   const auto entry = reinterpret_cast<const Module* (*)()>(dlsym(handle, "tessera_sim_module"));

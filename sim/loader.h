@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finding and loading the emulator's modules, one shared library an ISA level. They are looked for
-// in $TESSERA_MODULES, beside the library or program that this code is in, and one folder up.
+// in $TESSERA_MODULES, beside the library or program that this code is in, one folder up, and where
+// the dynamic linker looks: the run path (which the CMake package sets) and the system's folders.
 #pragma once
 #include <string>
 #include <vector>

@@ -97,19 +97,9 @@ void ld_global_chunk(const char* const* address, const i32* bytes, char* out) {
   count_lanes(b, reinterpret_cast<const void* const*>(address), bytes, false);
   for (int i = 0; i < 32; i++) {
     i32 n = bytes[i];
-    if (b.checker && n > 0 && !b.checker->global_chunk(i, address[i], n, false)) n = 0;
+    if (b.checker && n > 0 && !b.checker->global_read(i, address[i], n)) n = 0;
     std::memset(out + 16 * i, 0, 16);
     if (n > 0) std::memcpy(out + 16 * i, address[i], std::size_t(n));
-  }
-}
-
-void st_global_chunk(char* const* address, const i32* bytes, const char* from) {
-  Block& b = self();
-  count_lanes(b, reinterpret_cast<const void* const*>(address), bytes, true);
-  for (int i = 0; i < 32; i++) {
-    if (bytes[i] <= 0) continue;
-    if (b.checker && !b.checker->global_chunk(i, address[i], bytes[i], true)) continue;
-    std::memcpy(address[i], from + 16 * i, std::size_t(bytes[i]));
   }
 }
 
@@ -123,7 +113,7 @@ void cp_async(const u32* destination, const char* const* source, const i32* byte
   }
   for (int i = 0; i < 32; i++) {
     PendingCopy c{destination[i], source[i], u8(bytes[i]), u8(i)};
-    if (c.bytes && !b.checker->global_chunk(i, source[i], c.bytes, false)) c.bytes = 0;
+    if (c.bytes && !b.checker->global_read(i, source[i], c.bytes)) c.bytes = 0;
     if (b.checker->async_issue(c)) b.me().open.push_back(c);
   }
 }

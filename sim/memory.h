@@ -39,7 +39,6 @@ void global_access(const void* const* address, i32* mask, int bytes, bool write)
 
 void ld_global_chunk(const char* const* address, const i32* bytes,
                      char* out);  // out: 32 x 16 bytes
-void st_global_chunk(char* const* address, const i32* bytes, const char* from);
 void cp_async(const u32* destination, const char* const* source, const i32* bytes);
 void cp_async_commit();
 void cp_async_wait(int pending);

@@ -6,6 +6,13 @@
 
 namespace tessera::sim {
 
+void exp2_polynomial(const float* x, float* y) {
+  Lanes<float> v;
+  std::memcpy(v.v, x, sizeof v.v);
+  const Lanes<float> r = exp2_soft(v);
+  std::memcpy(y, r.v, sizeof r.v);
+}
+
 namespace {
 
 std::vector<const Instance*>& instances() {

@@ -81,10 +81,18 @@ TESSERA_FN Lanes<float> max(const Lanes<float>& a, const Lanes<float>& b) {
   }
   return r;
 }
+TESSERA_FN Lanes<float> abs(const Lanes<float>& x) {
+  return bits_to_float(float_to_bits(x) & Lanes<u32>(0x7fffffffu));
+}
 // ex2.approx.ftz.f32, as the correctly rounded value; the GPU is within 2 ulp of it.
 inline Lanes<float> ex2(const Lanes<float>& x) {
   Lanes<float> r;
   sim::exp2_rounded(x.v, r.v);
+  return r;
+}
+inline Lanes<float> exp2_of_launch(const Lanes<float>& x) {
+  Lanes<float> r;
+  sim::self().exp2(x.v, r.v);
   return r;
 }
 TESSERA_FN void count_exp2() { sim::self().counters.exp2 += 32; }
@@ -255,6 +263,12 @@ TESSERA_FN void ldmatrix_x4_trans(Lanes<u32> (&r)[4], const Lanes<u32>& address)
     sim::transpose_8x8(reinterpret_cast<const u16*>(&rows[8 * i]), r[i].v);
 }
 
+// Bytes that are there of a chunk, `left` before the end of its row.
+TESSERA_FN Lanes<i32> chunk_bytes(const Lanes<i32>& left) {
+  const Lanes<i32> most = select(left < Lanes<i32>(16), left, Lanes<i32>(16));
+  return select(left > Lanes<i32>(0), most, Lanes<i32>(0));
+}
+
 // ---- asynchronous copies (sm_80 and up)
 // 16 bytes a lane from global to shared memory: `bytes` of them from the source, zeros after.
 inline void cp_async(const Lanes<u32>& destination, const Lanes<const char*>& source,
@@ -290,9 +304,11 @@ inline Chunk ld_global_chunk(const Lanes<const char*>& p, const Lanes<i32>& byte
   return r;
 }
 
-// The first `bytes` of 16 to an aligned address.
-inline void st_global_chunk(const Lanes<char*>& p, const Chunk& x, const Lanes<i32>& bytes) {
-  sim::st_global_chunk(p.v, bytes.v, &x.v[0].b[0]);
+inline void st_global_chunk(const Lanes<char*>& p, const Chunk& x, const Lanes<bool>& ok) {
+  Lanes<bool> mask = ok;
+  sim::global_access(reinterpret_cast<const void* const*>(p.v), mask.v, 16, true);
+  for (int i = 0; i < 32; i++)
+    if (mask.v[i]) std::memcpy(p.v[i], &x.v[i], 16);
 }
 
 // ---- tensor cores: D = A B + C, A (16, K) and B (K, 8) in T, C fp32. Fragments:

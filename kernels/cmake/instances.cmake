@@ -4,7 +4,7 @@
 # files that C++ includes; a test compares what was built with the table.
 
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-  ${CMAKE_SOURCE_DIR}/kernels/configs.def ${CMAKE_SOURCE_DIR}/kernels/registry.def)
+  ${PROJECT_SOURCE_DIR}/kernels/configs.def ${PROJECT_SOURCE_DIR}/kernels/registry.def)
 
 file(STRINGS kernels/registry.def TESSERA_KERNEL_ROWS REGEX "^TESSERA_KERNEL\\(")
 file(STRINGS kernels/configs.def TESSERA_CONFIG_ROWS REGEX "^TESSERA_CONFIG\\(")
@@ -81,8 +81,8 @@ function(tessera_write_unit target kernel c dtype dim out)
   set(cpp_bf16 bf16)
   set(cpp_field Fq)
   tessera_unit_key("${c}" ${dtype} ${dim} key)
-  set(modes soft)
-  if(kind STREQUAL attention)
+  set(modes of_launch)  # of exp2
+  if(target STREQUAL cuda AND kind STREQUAL attention)
     set(modes soft hardware)
   endif()
   set(text "// Written from kernels/configs.def.\n#include ${header}\n")
@@ -94,7 +94,7 @@ function(tessera_write_unit target kernel c dtype dim out)
   string(APPEND text "namespace tessera::${target} {\nnamespace {\n")
   foreach(mode IN LISTS modes)
     set(full ${key})
-    if(kind STREQUAL attention)
+    if(NOT mode STREQUAL of_launch)
       string(APPEND full /${mode})
     endif()
     string(APPEND text
@@ -106,9 +106,9 @@ function(tessera_write_unit target kernel c dtype dim out)
   string(REPLACE "/" "_" file ${key})
   string(REPLACE "-" "_" file ${file})
   if(target STREQUAL sim)
-    set(file ${CMAKE_BINARY_DIR}/instances/sim/${file}.cc)
+    set(file ${PROJECT_BINARY_DIR}/instances/sim/${file}.cc)
   else()
-    set(file ${CMAKE_BINARY_DIR}/instances/cuda/${file}.cu)
+    set(file ${PROJECT_BINARY_DIR}/instances/cuda/${file}.cu)
   endif()
   file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)  # writes only what changed
   set(${out} ${file} PARENT_SCOPE)
@@ -153,8 +153,8 @@ function(tessera_own_isa out)
     if (__builtin_cpu_supports(\"avx512f\") && __builtin_cpu_supports(\"avx512bw\") && __builtin_cpu_supports(\"avx512cd\") && \
         __builtin_cpu_supports(\"avx512dq\") && __builtin_cpu_supports(\"avx512vl\")) return 4; \
     return __builtin_cpu_supports(\"avx2\") && __builtin_cpu_supports(\"fma\") ? 3 : 2; }")
-  file(WRITE ${CMAKE_BINARY_DIR}/own_isa.cc "${source}")
-  try_run(level compiled ${CMAKE_BINARY_DIR} ${CMAKE_BINARY_DIR}/own_isa.cc)
+  file(WRITE ${PROJECT_BINARY_DIR}/own_isa.cc "${source}")
+  try_run(level compiled ${PROJECT_BINARY_DIR} ${PROJECT_BINARY_DIR}/own_isa.cc)
   set(${out} v${level} PARENT_SCOPE)
 endfunction()
 
@@ -201,9 +201,9 @@ function(tessera_add_sim_modules)
     target_link_libraries(tessera_sim_${level} PRIVATE tessera_sim_objects_${level})
     # Nothing but the entry leaves the module, and nothing outside replaces what is in it: an inline function
     # built for one level must never serve another.
-    target_link_options(tessera_sim_${level} PRIVATE -Wl,--version-script=${CMAKE_SOURCE_DIR}/sim/module.map
+    target_link_options(tessera_sim_${level} PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/sim/module.map
       -Wl,-Bsymbolic -Wl,--no-undefined)
-    set_property(TARGET tessera_sim_${level} APPEND PROPERTY LINK_DEPENDS ${CMAKE_SOURCE_DIR}/sim/module.map)
+    set_property(TARGET tessera_sim_${level} APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/sim/module.map)
     add_dependencies(tessera_sim_modules tessera_sim_${level})
     list(APPEND modules tessera_sim_${level})
   endforeach()

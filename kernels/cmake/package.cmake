@@ -26,6 +26,7 @@ set_target_properties(tessera_shared PROPERTIES EXPORT_NAME c)
 target_link_options(tessera_core INTERFACE
   $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
 if(NOT PROJECT_IS_TOP_LEVEL)
+  add_dependencies(tessera_core tessera_sim_modules)
   target_link_options(tessera_core INTERFACE $<BUILD_INTERFACE:LINKER:-rpath,${PROJECT_BINARY_DIR}>)
 endif()
 

@@ -38,42 +38,42 @@ struct FlashForward {
     const i32 q0 = block.q0, head_kv = block.head / (p.heads / p.heads_kv);
     const i32 row0 = warp_id() * kWarpRows;  // of this warp in the query tile
     const i32 q_last = (q0 + kBlockQ < p.q_len ? q0 + kBlockQ : p.q_len) - 1;
-    const KeyRange keys(p.band, p.k_len);
+    const KeyRange keys{p.key_left, p.key_right, p.k_len};
     const KeyRange::Tiles tiles = keys.tiles(q0, q_last, kBlockK);
-    const i32 all_tiles = ceil_div(p.k_len, kBlockK);
-    count_tiles(all_tiles - tiles.count(), tiles.full(), tiles.count() - tiles.full());
+    const i32 full = keys.full_tiles(q0, q_last, kBlockK).count();  // for the counters alone
+    count_tiles(ceil_div(p.k_len, kBlockK) - tiles.count(), full, tiles.count() - full);
 
-    const auto origin = [&](const void* base, const Strides& s, i32 h) {
-      return static_cast<const T*>(base) + (i64(block.batch) * s.batch + i64(h) * s.head);
+    const auto origin = [&](const void* base, const Strides& s, const QueryTile& b, i32 h) {
+      return static_cast<const T*>(base) + (i64(b.batch) * s.batch + i64(h) * s.head);
     };
     // Rows past the last visible key read as zero: what they hold, NaN too, meets no weight; and
     // the copy that runs ahead needs no branch.
-    const i32 k_end = tiles.end;
-    TileCopy<C, const T, kBlockQ, kHeadDim> q_copy(
-        {origin(p.q, p.q_stride, block.head), p.q_stride.row, p.q_len, p.head_dim, q0, 0});
-    TileCopy<C, const T, kBlockK, kHeadDim> k_copy({origin(p.k, p.k_stride, head_kv),
-                                                    p.k_stride.row, k_end, p.head_dim,
-                                                    tiles.first * kBlockK, 0});
-    TileCopy<C, const T, kBlockK, kHeadDim> v_copy({origin(p.v, p.v_stride, head_kv),
-                                                    p.v_stride.row, k_end, p.head_dim,
-                                                    tiles.first * kBlockK, 0});
+    const i32 k_end = keys.end(q_last);
+    TileStream<C, const T, kBlockQ, kHeadDim> q_stream(
+        {origin(p.q, p.q_stride, block, block.head), p.q_stride.row, p.q_len, p.head_dim, q0, 0});
+    TileStream<C, const T, kBlockK, kHeadDim> k_stream({origin(p.k, p.k_stride, block, head_kv),
+                                                        p.k_stride.row, k_end, p.head_dim,
+                                                        tiles.first * kBlockK, 0});
+    TileStream<C, const T, kBlockK, kHeadDim> v_stream({origin(p.v, p.v_stride, block, head_kv),
+                                                        p.v_stride.row, k_end, p.head_dim,
+                                                        tiles.first * kBlockK, 0});
 
     SharedMemory shared;
     const QTile q_tile = shared.tile<QTile>("Q");  // (block_q, head_dim)
     const KRing k_ring = shared.ring<KRing>("K");  // stages x (block_k, head_dim)
     const KRing v_ring = shared.ring<KRing>("V");  // stages x (block_k, head_dim)
 
-    const typename E::Scaling scaling(p.scale);
+    const typename E::Scaling scaling(p);
     OnlineSoftmax<E, kWarpRows> softmax(scaling);
     Accumulator<kWarpRows, kHeadDim, Acc> acc;  // O before it is divided by l
     fill(acc, E::zero());
 
     if (tiles.count() > 0) {
-      q_copy.all(q_tile);
-      k_copy.all(k_ring.acquire(0));
+      q_stream.all(q_tile);
+      k_stream.all(k_ring.acquire(tiles.first));
       commit<C>();
       if constexpr (C.stages == 2) {
-        v_copy.all(v_ring.acquire(0));
+        v_stream.all(v_ring.acquire(tiles.first));
         commit<C>();
       }
       const float sign = E::sign(p.scale);
@@ -86,15 +86,13 @@ struct FlashForward {
       if constexpr (kQInRegisters) load(q_operand, q_tile, row0);
 
       for (i32 j = tiles.first; j < tiles.last; j++) {
-        const i32 step = j - tiles.first;
-        const KTile k_tile = k_ring.ready(step), v_tile = v_ring.ready(step);
+        const KTile k_tile = k_ring.ready(j), v_tile = v_ring.ready(j);
         wait<C, 0>();
         if constexpr (C.stages == 2) {
-          k_copy.advance(kBlockK), v_copy.advance(kBlockK);
-          k_copy.start(k_ring.acquire(step + 1));
-          v_copy.start(v_ring.acquire(step + 1));
+          k_stream.start(k_ring.acquire(j + 1));
+          v_stream.start(v_ring.acquire(j + 1));
         } else {
-          v_copy.start(v_tile);
+          v_stream.start(v_tile);
         }
         commit<C>();
 
@@ -106,14 +104,13 @@ struct FlashForward {
           dot<C>(s, q_tile, row0, transpose(k_tile));
 
         if constexpr (C.stages == 1) {
-          v_copy.finish(v_tile);
+          v_stream.finish(v_tile);
           wait<C, 0>();
-          k_copy.advance(kBlockK), v_copy.advance(kBlockK);
-          k_copy.start(k_tile);
+          k_stream.start(k_tile);
           commit<C>();
         }
 
-        if (tiles.masked(j))
+        if (keys.masked(q0, q_last, j, kBlockK))
           for_each(s, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<Acc>& x) {
             const Lanes<i32> query = row + Lanes<i32>(q0 + row0),
                              key = col + Lanes<i32>(j * kBlockK);
@@ -123,27 +120,27 @@ struct FlashForward {
         dot<C>(acc, as_operand<T>(s), v_tile);  // P rounded to the storage type
 
         if constexpr (C.stages == 1) {
-          k_copy.finish(k_tile);
+          k_stream.finish(k_tile);
         } else {
-          k_copy.finish(k_ring.acquire(step + 1));
-          v_copy.finish(v_ring.acquire(step + 1));
+          k_stream.finish(k_ring.acquire(j + 1));
+          v_stream.finish(v_ring.acquire(j + 1));
         }
       }
     }
 
     const auto rows = softmax.finish();
     scale_rows(acc, rows.reciprocal);
-    const BlockPtr<T, kBlockQ, kHeadDim> o{const_cast<T*>(origin(p.o, p.o_stride, block.head)),
+    const QueryTile at = longest_first(p.q_len, kBlockQ, p.heads, p.batch);
+    const BlockPtr<T, kBlockQ, kHeadDim> o{const_cast<T*>(origin(p.o, p.o_stride, at, at.head)),
                                            p.o_stride.row,
                                            p.q_len,
                                            p.head_dim,
-                                           q0,
+                                           at.q0,
                                            0};
     store(o, acc, row0, q_tile);
     const VectorPtr<typename E::lse_type, kBlockQ> lse{
-        static_cast<typename E::lse_type*>(p.lse) +
-            (i64(block.batch) * p.heads + block.head) * p.q_len,
-        p.q_len, q0};
+        static_cast<typename E::lse_type*>(p.lse) + (i64(at.batch) * p.heads + at.head) * p.q_len,
+        p.q_len, at.q0};
     if (p.lse) store(lse, rows.lse, row0, [](auto& x) { return x; });
   }
 };

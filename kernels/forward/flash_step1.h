@@ -70,7 +70,7 @@ struct FlashStep1 {
     fill(l, E::zero());
 
     load<C>(q_tile, q);
-    const KeyRange keys(p.band, p.k_len);
+    const KeyRange keys{p.key_left, p.key_right, p.k_len};
     const i32 tiles = ceil_div(p.k_len, kBlockK);
     count_tiles(0, 0, tiles);
 

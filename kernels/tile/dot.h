@@ -29,58 +29,56 @@ TESSERA_FN void mma_step(Accumulator<Rows, Cols>& acc, int m, int n, const Lanes
   }
 }
 
-// The operands of a k step of 16, from wherever they are. Lane 8i + j of ldmatrix.x4 points at row
-// j of matrix i. A lane's first address is worked out once, the others are a step away (shared.h).
+// The operands of a k step of 16, from wherever they are: rows 16m of a, columns 8n and 8n + 8 of
+// b.
 template <class T, int TileRows, int Depth>
-struct SharedA {  // (TileRows, Depth); matrices: rows 0-7, 8-15; then the same at k 8-15
-  using Tile = SharedTile<T, TileRows, Depth>;
-  Lanes<u32> first;
-  TESSERA_FN SharedA(const Tile& tile, int row0)
-      : first(tile.at((lane_id() & 15) + Lanes<i32>(row0), lane_id() >> 4)) {}
+struct SharedA {  // (TileRows, Depth)
+  static constexpr bool kInRegisters = false;
+  const SharedTile<T, TileRows, Depth>& tile;
+  int row0;
   TESSERA_FN void get(Lanes<u32> (&a)[4], int m, int k) const {
-    ldmatrix_x4(a, Tile::down(Tile::step(first, 2 * k), 16 * m));
+    const SharedTile<T, TileRows, Depth> rows{tile.base + u32(row0 * tile.kPitch)};
+    ldmatrix_x4(a, rows.fragment(16 * m, 2 * k));
   }
 };
 template <class T, int Rows, int Depth>
 struct RegisterA {
+  static constexpr bool kInRegisters = true;
   const Operand<Rows, Depth, T>& operand;
   TESSERA_FN void get(Lanes<u32> (&a)[4], int m, int k) const {
     TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) a[i] = operand.x[m][2 * k + (i >> 1)][i & 1];
   }
 };
-template <class B>
-struct SharedB;
 template <class T, int Cols, int Depth>
-struct SharedB<Transposed<SharedTile<T, Cols, Depth>>> {
-  using Tile = SharedTile<T, Cols, Depth>;
-  Lanes<u32> first;  // rows of the tile are columns of b: n 0-7 at k 0-7, k 8-15; then n 8-15
-  TESSERA_FN explicit SharedB(const Transposed<Tile>& t)
-      : first(t.tile.at((lane_id() & 7) + ((lane_id() >> 4) << 3), (lane_id() >> 3) & 1)) {}
-  TESSERA_FN void get(Lanes<u32> (&b)[4], int n, int k) const {  // n in units of 8 columns
-    ldmatrix_x4(b, Tile::down(Tile::step(first, 2 * k), 8 * n));
-  }
-};
+TESSERA_FN void get_b(Lanes<u32> (&b)[4], const Transposed<SharedTile<T, Cols, Depth>>& t, int n,
+                      int k) {
+  Lanes<u32> x[4];  // rows of the tile are columns of b: n, n + 8 at k 0-7, then at k 8-15
+  ldmatrix_x4(x, t.tile.fragment(8 * n, 2 * k));
+  b[0] = x[0], b[1] = x[2], b[2] = x[1], b[3] = x[3];
+}
 template <class T, int Depth, int Cols>
-struct SharedB<SharedTile<T, Depth, Cols>> {
-  using Tile = SharedTile<T, Depth, Cols>;
-  Lanes<u32> first;  // k 0-7, k 8-15 of columns n 0-7; then of n 8-15
-  TESSERA_FN explicit SharedB(const Tile& t) : first(t.at(lane_id() & 15, lane_id() >> 4)) {}
-  TESSERA_FN void get(Lanes<u32> (&b)[4], int n, int k) const {
-    ldmatrix_x4_trans(b, Tile::down(Tile::step(first, n), 16 * k));
-  }
-};
+TESSERA_FN void get_b(Lanes<u32> (&b)[4], const SharedTile<T, Depth, Cols>& t, int n, int k) {
+  ldmatrix_x4_trans(b, t.fragment(16 * k, n));  // k 0-7, k 8-15 of columns n; then of n + 8
+}
 
 template <Config C, int Depth, class T, class A, class B, int Rows, int Cols>
-TESSERA_FN void mma_product(Accumulator<Rows, Cols>& acc, const A& a, const SharedB<B>& b) {
+TESSERA_FN void mma_product(Accumulator<Rows, Cols>& acc, const A& a, const B& b) {
   static_assert(Cols % 16 == 0 && Depth % 16 == 0);
-  TESSERA_UNROLL_FOR (int k = 0; k < Depth / 16; k++) {
+  const auto step = [&](int k) {
     Lanes<u32> ak[Rows / 16][4];
     TESSERA_UNROLL_FOR (int m = 0; m < Rows / 16; m++) a.get(ak[m], m, k);
     TESSERA_UNROLL_FOR (int n = 0; n < Cols / 8; n += 2) {
       Lanes<u32> bk[4];
-      b.get(bk, n, k);
+      get_b(bk, b, n, k);
       TESSERA_UNROLL_FOR (int m = 0; m < Rows / 16; m++) mma_step<C, T>(acc, m, n, ak[m], bk);
     }
+  };
+  // Turing's ldmatrix adds no uniform register to an address: those of all steps at once, of both
+  // operands, are more registers than there are.
+  if constexpr (C.arch == Arch::sm_75 && !A::kInRegisters) {
+    TESSERA_UNROLL_2_FOR(int k = 0; k < Depth / 16; k++) step(k);
+  } else {
+    TESSERA_UNROLL_FOR (int k = 0; k < Depth / 16; k++) step(k);
   }
 }
 
@@ -178,8 +176,7 @@ requires std::is_same_v<typename B::element, T> TESSERA_FN void dot(
     const B& b, Site site = Site::here()) {
   at(site);
   if constexpr (sizeof(T) == 2)
-    detail::mma_product<C, Depth, T>(acc, detail::SharedA<T, TileRows, Depth>(a, row0),
-                                     detail::SharedB<B>(b));
+    detail::mma_product<C, Depth, T>(acc, detail::SharedA<T, TileRows, Depth>{a, row0}, b);
   else
     detail::word_product<Depth, T>(acc, detail::SharedWordA<T, TileRows, Depth>{a, row0}, b);
 }
@@ -190,8 +187,7 @@ requires std::is_same_v<typename B::element, T> TESSERA_FN void dot(
     Site site = Site::here()) {
   at(site);
   if constexpr (sizeof(T) == 2)
-    detail::mma_product<C, Depth, T>(acc, detail::RegisterA<T, Rows, Depth>{a},
-                                     detail::SharedB<B>(b));
+    detail::mma_product<C, Depth, T>(acc, detail::RegisterA<T, Rows, Depth>{a}, b);
   else
     detail::word_product<Depth, T>(acc, detail::RegisterWordA<T, Rows, Depth>{a}, b);
 }
@@ -202,7 +198,7 @@ TESSERA_FN void load(Operand<Rows, Depth, T>& to, const SharedTile<T, TileRows, 
                      int row0, Site site = Site::here()) {
   at(site);
   if constexpr (sizeof(T) == 2) {
-    const detail::SharedA<T, TileRows, Depth> a(from, row0);
+    const detail::SharedA<T, TileRows, Depth> a{from, row0};
     TESSERA_UNROLL_FOR (int m = 0; m < Rows / 16; m++)
       TESSERA_UNROLL_FOR (int k = 0; k < Depth / 16; k++) {
         Lanes<u32> x[4];

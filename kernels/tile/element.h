@@ -48,16 +48,12 @@ struct Element {
   }
 
   // ---- folded
-  // The sign of the scale belongs to Q (sign), which turns a minimum into a maximum, and a scale of
-  // 0 into scores of 0; what is left is positive.
+  // The sign of the scale belongs to Q, which turns a minimum into a maximum, and a scale of 0 into
+  // scores of 0 (sign); what is left is positive (AttentionArgs::set_scale).
   struct Scaling {
-    float scale, c;  // c = scale log2 e
-    TESSERA_FN explicit Scaling(float signed_scale) {
-      const float magnitude = signed_scale < 0.0f ? 0.0f - signed_scale : signed_scale;
-      scale = magnitude == 0.0f ? 1.0f : magnitude;
-      c = scale < kLargest ? scale * kLog2E : kLargest * kLog2E;
-    }
-    static constexpr float kLargest = 0x1.6p+127f;  // times log2 e still finite
+    float magnitude, c;
+    TESSERA_FN explicit Scaling(const AttentionArgs& p)
+        : magnitude(p.magnitude), c(p.magnitude_log2e) {}
   };
   static TESSERA_HD constexpr float sign(float scale) {
     return scale > 0.0f ? 1.0f : scale < 0.0f ? -1.0f : 0.0f;
@@ -71,16 +67,13 @@ struct Element {
     return (top - m) * Lanes<float>(a.c) > Lanes<float>(kSlack);
   }
   static TESSERA_FN Lanes<bool> wide(const Lanes<float>& m, const Scaling& a) {
-    const Lanes<float> mc = m * Lanes<float>(a.c);
-    return ((mc >= Lanes<float>(kWide)) | (mc <= Lanes<float>(-kWide))) &
-           (m != Lanes<float>(-kInfinity));
+    return abs(m * Lanes<float>(a.c)) >= Lanes<float>(kWide);  // -inf, a row without a key yet, too
   }
   static TESSERA_FN Lanes<float> base(const Lanes<float>& m, const Scaling& a) {
-    return select(wide(m, a), m, Lanes<float>(0.0f));
+    return select(wide(m, a) & (m != Lanes<float>(-kInfinity)), m, Lanes<float>(0.0f));
   }
   static TESSERA_FN Lanes<float> shift(const Lanes<float>& m, const Scaling& a) {
-    return select(wide(m, a) | (m == Lanes<float>(-kInfinity)), Lanes<float>(0.0f),
-                  Lanes<float>(0.0f) - m * Lanes<float>(a.c));
+    return select(wide(m, a), Lanes<float>(0.0f), Lanes<float>(0.0f) - m * Lanes<float>(a.c));
   }
   // s minus base
   static TESSERA_FN Lanes<float> folded_weight(const Lanes<float>& s, const Lanes<float>& shift,
@@ -97,7 +90,7 @@ struct Element {
   static TESSERA_FN Lanes<float> make_lse(const Lanes<float>& m, const Lanes<float>& shift,
                                           const Lanes<float>& l, const Scaling& a) {
     const Lanes<float> rest = fma(m - base(m, a), Lanes<float>(a.c), shift);
-    const Lanes<float> lse = fma(m, Lanes<float>(a.scale),
+    const Lanes<float> lse = fma(m, Lanes<float>(a.magnitude),
                                  (log2_soft(l) - rest) * Lanes<float>(kLn2));
     return select(l == Lanes<float>(0.0f), Lanes<float>(-kInfinity), lse);
   }
@@ -161,7 +154,7 @@ struct Element<Fq, Mode> {
 
   // ---- folded: the shift is m itself, and every rise counts
   struct Scaling {
-    TESSERA_FN explicit Scaling(float) {}
+    TESSERA_FN explicit Scaling(const AttentionArgs&) {}
   };
   static TESSERA_HD constexpr float sign(float) { return 1.0f; }
   static TESSERA_HD constexpr Fq one() { return Fq{1}; }

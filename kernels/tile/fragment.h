@@ -166,18 +166,17 @@ TESSERA_FN RowVector<Rows, T> reduce_rows(const Accumulator<Rows, Cols, T>& a, F
     }
   return across_row(v, f);
 }
-// The sum of each lane's own columns of a row, pairs first; across_row adds the row's four lanes.
+// v plus the sum of each lane's own columns of a row, pairs first; across_row adds a row's four
+// lanes.
 template <int Rows, int Cols, class T>
-TESSERA_FN RowVector<Rows, T> lane_sum(const Accumulator<Rows, Cols, T>& a) {
-  RowVector<Rows, T> v;
+TESSERA_FN RowVector<Rows, T> add_lane_sums(const RowVector<Rows, T>& v,
+                                            const Accumulator<Rows, Cols, T>& a) {
+  RowVector<Rows, T> r = v;
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
-    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
-      Lanes<T> r = a.x[m][0][2 * h] + a.x[m][0][2 * h + 1];
-      TESSERA_UNROLL_FOR (int n = 1; n < a.kColTiles; n++)
-        r = r + (a.x[m][n][2 * h] + a.x[m][n][2 * h + 1]);
-      v.x[m][h] = r;
-    }
-  return v;
+    TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++)
+      TESSERA_UNROLL_FOR (int h = 0; h < 2; h++)
+        r.x[m][h] = r.x[m][h] + (a.x[m][n][2 * h] + a.x[m][n][2 * h + 1]);
+  return r;
 }
 template <int Rows, int Cols, class T>
 TESSERA_FN RowVector<Rows, T> row_max(const Accumulator<Rows, Cols, T>& a) {

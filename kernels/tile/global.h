@@ -8,6 +8,10 @@ namespace tessera {
 
 TESSERA_HD constexpr i32 ceil_div(i32 a, i32 b) { return (a + b - 1) / b; }
 
+TESSERA_HD constexpr int log2_of(int power_of_two) {
+  return power_of_two == 1 ? 0 : 1 + log2_of(power_of_two / 2);
+}
+
 // Position of a block in a grid of (columns, ...): the grid is one-dimensional (y and z end at
 // 65535).
 struct GridPosition {
@@ -28,10 +32,11 @@ struct BlockPtr {
   i32 rows, cols;  // of the matrix
   i32 row, col;    // of the window's first element
 
-  // Whether base and rows allow accesses of 16 bytes.
+  // Whether the matrix is a whole number of aligned 16-byte chunks.
   TESSERA_FN bool in_chunks() const {
-    return ((reinterpret_cast<std::uintptr_t>(base) | std::uintptr_t(stride) * sizeof(T)) & 15) ==
-           0;
+    return ((reinterpret_cast<std::uintptr_t>(base) | std::uintptr_t(stride) * sizeof(T) |
+             std::uintptr_t(cols) * sizeof(T)) &
+            15) == 0;
   }
   TESSERA_FN void advance(i32 down, i32 right) { row += down, col += right; }
 };
@@ -48,112 +53,112 @@ struct VectorPtr {
 
 // ---- block-wide: window -> shared tile, 16 bytes a lane and step; what lies outside is zero.
 // On sm_80 and up the copy is asynchronous (commit, then wait); on sm_75 it goes through registers.
-// Bases and strides must be multiples of 16 bytes; the matrix may end inside a chunk.
+// Bases and strides must be multiples of 16 bytes. The matrix may end inside a chunk; on the GPU
+// the launcher copies such a one first, so that a chunk is there or is not.
 
-// What a lane must know to copy its share of a window: worked out once, so that the copies of a
-// loop cost an addition each. Neighbouring lanes take neighbouring chunks of a row, as many as the
-// swizzle permutes among themselves, so the shared address of every later step is a constant away.
-//   copy.start(tile) ... other work ... copy.finish(tile); commit(); wait()
+// A window that moves down a matrix, a tile at a time. What a lane must know to copy its share is
+// worked out once, so that a copy in a loop costs an addition. Neighbouring lanes take neighbouring
+// chunks of a row, as many as the swizzle permutes among themselves, so the shared address of every
+// later step is a constant away.
+//   stream.start(tile) ... other work ... stream.finish(tile); commit(); wait()
 // On sm_80 and up start() issues cp.async; on sm_75 it loads into registers and finish() stores
-// them.
+// them. Both act on the tile that is next; start() moves on.
 template <Config C, class T, int Rows, int Cols>
-class TileCopy {
+class TileStream {
   using Element = std::remove_const_t<T>;
   using Tile = SharedTile<Element, Rows, Cols>;
   static constexpr int kPerChunk = 16 / int(sizeof(T));
   static constexpr int kGroup = swizzle_group(Tile::kChunks);
   static constexpr int kStepRows = C.threads() / kGroup;
-  static constexpr int kColSteps = Tile::kChunks / kGroup;
+  static constexpr int kColSteps = Tile::kChunks / kGroup, kRowSteps = Rows / kStepRows;
   static_assert(C.threads() % kGroup == 0 && Rows % kStepRows == 0,
                 "a tile must be a whole number of steps");
 
  public:
-  static constexpr int kSteps = Rows / kStepRows * kColSteps;
-
-  TESSERA_FN explicit TileCopy(const BlockPtr<T, Rows, Cols>& from)
-      : rows_left_(from.rows - from.row), row_bytes_(from.stride * i64(sizeof(T))) {
+  TESSERA_FN explicit TileStream(const BlockPtr<T, Rows, Cols>& from)
+      : rows_left_(from.rows - from.row), step_bytes_(from.stride * i64(sizeof(T)) * kStepRows) {
     const Lanes<i32> thread = lane_id() + Lanes<i32>(warp_id() * 32);
     const Lanes<i32> chunk = thread & Lanes<i32>(kGroup - 1);
-    row_ = thread / Lanes<i32>(kGroup);
+    row_ = thread >> Lanes<i32>(log2_of(kGroup));
     at_ = Tile{0}.at(row_, chunk);
     const Lanes<i64> offset = Lanes<i64>(row_ + Lanes<i32>(from.row)) * Lanes<i64>(from.stride) +
                               Lanes<i64>(chunk * Lanes<i32>(kPerChunk) + Lanes<i32>(from.col));
     source_ = reinterpret_cast<const char*>(from.base) + offset * Lanes<i64>(i64(sizeof(T)));
-    TESSERA_UNROLL_FOR (int c = 0; c < kColSteps; c++) {
-      const Lanes<i32> left = Lanes<i32>(from.cols - from.col - c * kGroup * kPerChunk) -
-                              chunk * Lanes<i32>(kPerChunk);
-      // Cut to a chunk before it is counted in bytes: a row may be longer than 2^31 bytes.
-      const Lanes<i32> whole = select(left < Lanes<i32>(kPerChunk), left, Lanes<i32>(kPerChunk));
-      bytes_[c] = select(left > Lanes<i32>(0), whole * Lanes<i32>(int(sizeof(T))), Lanes<i32>(0));
-    }
-  }
-  TESSERA_FN void advance(i32 rows) {
-    source_ = source_ + Lanes<i64>(rows * row_bytes_);
-    rows_left_ -= rows;
+    // Cut to a tile before it is counted in bytes: a row may be longer than 2^31 bytes.
+    const i32 cols = from.cols - from.col < Cols ? from.cols - from.col : Cols;
+    row_bytes_ = (Lanes<i32>(cols) - chunk * Lanes<i32>(kPerChunk)) * Lanes<i32>(int(sizeof(T)));
   }
 
   TESSERA_FN void start(const Tile& to, Site site = Site::here()) {
     at(site);
-    start_steps<0, kSteps>(to);
+    start_rows<0, kRowSteps>(to);
+    rows_left_ -= Rows;
   }
   TESSERA_FN void finish(const Tile& to, Site site = Site::here()) {
     at(site);
-    finish_steps<0, kSteps>(to);
+    finish_rows<0, kRowSteps>(to);
   }
   // Both, a few steps at a time: the registers of a whole tile are more than a kernel may have.
   TESSERA_FN void all(const Tile& to, Site site = Site::here()) {
     at(site);
-    all_from<0>(to);
+    all_rows<0>(to);
+    rows_left_ -= Rows;
   }
 
  private:
   template <int First, int Last>
-  TESSERA_FN void start_steps(const Tile& to) {
-    TESSERA_UNROLL_FOR (int i = First; i < Last; i++) {
-      const int down = i / kColSteps * kStepRows, c = i % kColSteps;
-      const Lanes<i32> bytes = select(row_ < Lanes<i32>(rows_left_ - down), bytes_[c],
-                                      Lanes<i32>(0));
-      const Lanes<const char*> source = source_ + Lanes<i64>(down * row_bytes_ + c * (kGroup * 16));
-      if constexpr (C.has_cp_async())
-        cp_async(address(to, down, c), source, bytes);
-      else
-        staged_[i - First] = ld_global_chunk(source, bytes);
+  TESSERA_FN void start_rows(const Tile& to) {
+    TESSERA_UNROLL_FOR (int r = First; r < Last; r++) {
+      const Lanes<bool> inside = row_ < Lanes<i32>(rows_left_ - r * kStepRows);
+      TESSERA_UNROLL_FOR (int c = 0; c < kColSteps; c++) {
+        const Lanes<i32> bytes = select(
+            inside, chunk_bytes(row_bytes_ - Lanes<i32>(c * kGroup * 16)), Lanes<i32>(0));
+        const Lanes<const char*> source = source_ + Lanes<i64>(i64(c * kGroup * 16));
+        if constexpr (C.has_cp_async())
+          cp_async(address(to, r, c), source, bytes);
+        else
+          staged_[(r - First) * kColSteps + c] = ld_global_chunk(source, bytes);
+      }
+      source_ = source_ + Lanes<i64>(step_bytes_);
     }
   }
   template <int First, int Last>
-  TESSERA_FN void finish_steps(const Tile& to) {
+  TESSERA_FN void finish_rows(const Tile& to) {
     if constexpr (!C.has_cp_async())
-      TESSERA_UNROLL_FOR (int i = First; i < Last; i++)
-        st_shared_chunk(address(to, i / kColSteps * kStepRows, i % kColSteps), staged_[i - First]);
+      TESSERA_UNROLL_FOR (int r = First; r < Last; r++)
+        TESSERA_UNROLL_FOR (int c = 0; c < kColSteps; c++)
+          st_shared_chunk(address(to, r, c), staged_[(r - First) * kColSteps + c]);
   }
   template <int First>
-  TESSERA_FN void all_from(const Tile& to) {
-    constexpr int kLast = First + 4 < kSteps ? First + 4 : kSteps;
-    start_steps<First, kLast>(to);
-    finish_steps<First, kLast>(to);
-    if constexpr (kLast < kSteps) all_from<kLast>(to);
+  TESSERA_FN void all_rows(const Tile& to) {
+    constexpr int kBatch = kColSteps < 4 ? 4 / kColSteps : 1;
+    constexpr int kLast = First + kBatch < kRowSteps ? First + kBatch : kRowSteps;
+    start_rows<First, kLast>(to);
+    finish_rows<First, kLast>(to);
+    if constexpr (kLast < kRowSteps) all_rows<kLast>(to);
   }
-  // `down` rows and c groups of chunks from the lane's first one: rows of a step are a power of
-  // two, so their part of the swizzle is an xor of its own.
-  TESSERA_FN Lanes<u32> address(const Tile& to, int down, int c) const {
-    const int key = swizzle_key(Tile::kChunks, down);
+  // r steps down and c groups of chunks from the lane's first one: the rows of a step are a power
+  // of two, so their part of the swizzle is an xor of its own.
+  TESSERA_FN Lanes<u32> address(const Tile& to, int r, int c) const {
+    const int key = swizzle_key(Tile::kChunks, r * kStepRows);
     return (at_ ^ Lanes<u32>(u32(key * 16))) + Lanes<u32>(to.base) +
-           Lanes<u32>(u32(down * Tile::kPitch + c * kGroup * 16));
+           Lanes<u32>(u32(r * kStepRows * Tile::kPitch + c * kGroup * 16));
   }
 
   Lanes<const char*> source_;
   Lanes<u32> at_;
-  Lanes<i32> row_, bytes_[kColSteps];  // that exist of the lane's chunk, 0..16
-  i32 rows_left_;                      // of the matrix, from the window's first row on
-  i64 row_bytes_;
+  Lanes<i32> row_, row_bytes_;  // from the lane's first chunk to the row's end; below 1: none
+  i32 rows_left_;               // of the matrix, from the next tile's first row on
+  i64 step_bytes_;
   struct Nothing {};
-  std::conditional_t<C.has_cp_async(), Nothing, Chunk> staged_[C.has_cp_async() ? 1 : kSteps];
+  std::conditional_t<C.has_cp_async(), Nothing, Chunk>
+      staged_[C.has_cp_async() ? 1 : kRowSteps * kColSteps];
 };
 
 template <Config C, class T, int Rows, int Cols>
 TESSERA_FN void load(const SharedTile<std::remove_const_t<T>, Rows, Cols>& to,
                      const BlockPtr<T, Rows, Cols>& from, Site site = Site::here()) {
-  TileCopy<C, T, Rows, Cols>(from).all(to, site);
+  TileStream<C, T, Rows, Cols>(from).all(to, site);
 }
 // Closes a group of asynchronous copies.
 template <Config C>
@@ -224,7 +229,7 @@ TESSERA_FN void store(const VectorPtr<T, Size>& to, const RowVector<Rows, Acc>& 
     }
 }
 
-// The same for a window that takes 16 bytes at a time, rounded to T: through `scratch`, of which
+// The same in chunks of 16 bytes, rounded to T: through `scratch`, of which
 // rows row0 .. row0 + Rows - 1 are this warp's alone, so that lanes store whole chunks of a row. A
 // window that cannot be written 16 bytes at a time is stored from the registers.
 template <int Rows, int Cols, int WindowRows, class T, class Acc>
@@ -265,17 +270,14 @@ TESSERA_FN void store(const BlockPtr<T, WindowRows, Cols>& to,
   const Lanes<i32> chunk = lane & Lanes<i32>(kGroup - 1);
   TESSERA_UNROLL_FOR (int down = 0; down < Rows; down += kStepRows)
     TESSERA_UNROLL_FOR (int c = 0; c < kColSteps; c++) {
-      const Lanes<i32> r = lane / Lanes<i32>(kGroup) + Lanes<i32>(down + row0);
+      const Lanes<i32> r = (lane >> Lanes<i32>(log2_of(kGroup))) + Lanes<i32>(down + row0);
       const Lanes<i32> row = r + Lanes<i32>(to.row);
       const Lanes<i32> col = (chunk + Lanes<i32>(c * kGroup)) * Lanes<i32>(kPerChunk) +
                              Lanes<i32>(to.col);
-      const Lanes<i32> left = Lanes<i32>(to.cols) - col;
-      const Lanes<i32> whole = select(left < Lanes<i32>(kPerChunk), left, Lanes<i32>(kPerChunk));
-      const Lanes<bool> inside = (row < Lanes<i32>(to.rows)) & (left > Lanes<i32>(0));
       const Lanes<i64> offset = Lanes<i64>(row) * Lanes<i64>(to.stride) + Lanes<i64>(col);
       st_global_chunk(reinterpret_cast<char*>(to.base) + offset * Lanes<i64>(i64(sizeof(T))),
                       ld_shared_chunk(scratch.at(r, chunk + Lanes<i32>(c * kGroup))),
-                      select(inside, whole * Lanes<i32>(int(sizeof(T))), Lanes<i32>(0)));
+                      (row < Lanes<i32>(to.rows)) & (col < Lanes<i32>(to.cols)));
     }
 }
 

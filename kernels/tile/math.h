@@ -34,7 +34,9 @@ TESSERA_FN Lanes<float> exp2_soft(const Lanes<float>& x) {
 template <Exp2 Mode>
 TESSERA_FN Lanes<float> exp2(const Lanes<float>& x) {
   count_exp2();
-  if constexpr (Mode == Exp2::hardware)
+  if constexpr (Mode == Exp2::of_launch)
+    return exp2_of_launch(x);
+  else if constexpr (Mode == Exp2::hardware)
     return ex2(x);
   else
     return exp2_soft(x);

@@ -25,12 +25,18 @@ class OnlineSoftmax {
   // earlier weights have made, is rescaled where that reference was raised.
   template <int Cols, int HeadDim>
   TESSERA_FN void weigh(Accumulator<Rows, Cols, Acc>& s, Accumulator<Rows, HeadDim, Acc>& acc) {
-    raise(row_max(s), acc);
-    if (wide_)  // warp-uniform, and rare: some row is too far from 0 to fold its maximum
+    const Row top = row_max(s);
+    const auto unusual = [&](const auto& t, const auto& m) {
+      return E::rose(t, m, scaling_) | E::wide(m, scaling_);
+    };
+    if (warp_any(any_row(unusual, top, m_))) {
+      raise(top, acc);
+      // Rows too far from 0 to fold their maximum; 0 is taken from the others.
       for_each(s, map_rows([&](const auto& m) { return E::base(m, scaling_); }, m_),
                [](auto& x, auto& base) { x = x - base; });
+    }
     for_each(s, shift_, [&](auto& x, auto& shift) { x = E::folded_weight(x, shift, scaling_); });
-    l_ = l_ + lane_sum(s);  // each lane sums its own columns; finish() adds the four of a row
+    l_ = add_lane_sums(l_, s);  // each lane its own columns; finish() adds the four of a row
   }
 
   // What O is multiplied by in the end, and LSE, for each row.
@@ -49,7 +55,6 @@ class OnlineSoftmax {
   template <int HeadDim>
   TESSERA_FN void raise(const Row& top, Accumulator<Rows, HeadDim, Acc>& acc) {
     const auto rose = [&](const auto& t, const auto& m) { return E::rose(t, m, scaling_); };
-    if (!warp_any(any_row(rose, top, m_))) return;
     // A row that has not risen keeps every bit: what it gets does not depend on its neighbours.
     const Row was = m_;
     m_ = map_rows([&](const auto& t, const auto& m) { return select(rose(t, m), t, m); }, top, was);
@@ -62,12 +67,10 @@ class OnlineSoftmax {
         top, was, m_, shift_);
     l_ = l_ * alpha;
     scale_rows(acc, alpha);
-    wide_ = warp_any(any_row([&](const auto& m) { return E::wide(m, scaling_); }, m_));
   }
 
   typename E::Scaling scaling_;
   Row m_, shift_, l_;
-  bool wide_ = false;
 };
 
 }  // namespace tessera

@@ -25,16 +25,15 @@ struct SharedTile {
   TESSERA_FN Lanes<u32> at(const Lanes<i32>& row, const Lanes<i32>& chunk) const {
     return Lanes<u32>(row * kPitch + swizzle(kChunks, row, chunk) * 16) + base;
   }
-  // From the address of chunk 0 or 1 of a row to the one `chunks` (even) further on: the swizzle
-  // permutes within groups, so the way there is an xor and a constant, the same for every lane.
-  static TESSERA_FN Lanes<u32> step(const Lanes<u32>& at, int chunks) {
+  // Where lanes point for ldmatrix.x4: lane 8i + j at row j of matrix i, which are the rows 0-7 and
+  // 8-15 of chunk 0, then of chunk 1. From there to the same rows `down` (a multiple of 8) below
+  // and `chunks` (even) further on it is an xor and a constant, the same for every lane: the
+  // swizzle permutes within groups, and it repeats after 8 rows.
+  TESSERA_FN Lanes<u32> fragment(int down, int chunks) const {
     constexpr int kGroup = swizzle_group(kChunks);
-    return (at ^ Lanes<u32>(u32(chunks % kGroup * 16))) +
-           Lanes<u32>(u32(chunks / kGroup * kGroup * 16));
-  }
-  // From the address of a row to the same chunk `rows` (a multiple of 8) further down.
-  static TESSERA_FN Lanes<u32> down(const Lanes<u32>& at, int rows) {
-    return at + Lanes<u32>(u32(rows * kPitch));
+    const Lanes<u32> lane = SharedTile{0}.at(lane_id() & 15, lane_id() >> 4);
+    return (lane ^ Lanes<u32>(u32(chunks % kGroup * 16))) +
+           Lanes<u32>(base + u32(down * kPitch + chunks / kGroup * kGroup * 16));
   }
   // Address of element (row, col): col must not split an access over two chunks.
   TESSERA_FN Lanes<u32> address_of(const Lanes<i32>& row, const Lanes<i32>& col) const {
@@ -109,7 +108,7 @@ struct Ring {
   using Tile = T;
   static constexpr int kStages = Stages, kBytes = Stages * Tile::kBytes;
   u32 base;
-  TESSERA_FN Tile acquire(int j) const { return Tile{base + u32(j % Stages) * Tile::kBytes}; }
+  TESSERA_FN Tile acquire(int j) const { return Tile{base + u32(j) % Stages * Tile::kBytes}; }
   TESSERA_FN Tile ready(int j) const { return acquire(j); }
 };
 

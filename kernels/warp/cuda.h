@@ -11,6 +11,7 @@
 
 #define TESSERA_FN __device__ __forceinline__
 #define TESSERA_UNROLL_FOR _Pragma("unroll") for
+#define TESSERA_UNROLL_2_FOR _Pragma("unroll 2") for
 #define TESSERA_ROLLED_FOR _Pragma("unroll 1") for
 
 namespace tessera {
@@ -25,7 +26,13 @@ struct Site {
 // ---- who and where
 TESSERA_FN i32 lane_id() { return i32(threadIdx.x & 31); }
 TESSERA_FN int warp_id() { return int(threadIdx.x >> 5); }
-TESSERA_FN u32 block_index() { return blockIdx.x; }
+// Volatile: what a kernel's end derives from it is worked out there, not kept in registers through
+// its loop.
+TESSERA_FN u32 block_index() {
+  u32 x;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(x));
+  return x;
+}
 TESSERA_FN void at(Site) {}
 
 // ---- shared memory layout
@@ -64,10 +71,15 @@ TESSERA_FN float reciprocal_normal(float x) {
   return __fmaf_rn(y, __fmaf_rn(-x, y, 1.0f), y);
 }
 TESSERA_FN float max(float a, float b) { return fmaxf(a, b); }
+TESSERA_FN float abs(float x) { return fabsf(x); }
 TESSERA_FN float ex2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
+}
+TESSERA_FN float exp2_of_launch(float x) {  // no CUDA instance has it
+  __trap();
+  return x;
 }
 TESSERA_FN void count_exp2() {}
 TESSERA_FN void count_fma(int) {}
@@ -188,12 +200,18 @@ TESSERA_FN void ldmatrix_x4_trans(u32 (&r)[4], u32 address) {
                : "memory");
 }
 
+// Bytes that are there of a chunk, `left` before the end of its row.
+TESSERA_FN i32 chunk_bytes(i32 left) { return left > 0 ? 16 : 0; }
+
 // ---- asynchronous copies
+// 16 bytes, or zeros: a size in a register costs six instructions a copy.
 TESSERA_FN void cp_async(u32 destination, const char* source, i32 bytes) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination),
-               "l"(source), "r"(bytes)
-               : "memory");
+  asm volatile(
+      "{ .reg .pred none; setp.eq.s32 none, %2, 0;\n"
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, none; }" ::"r"(destination),
+      "l"(source), "r"(bytes)
+      : "memory");
 #else
   __trap();
 #endif
@@ -223,41 +241,22 @@ template <class T>
 TESSERA_FN void st_global(T* p, T x, bool ok) {
   if (ok) *p = x;
 }
-// Predicates, not branches: nested divergence costs convergence barriers, and ptxas spills those
-// too.
+// 16 bytes, or zeros.
 TESSERA_FN Chunk ld_global_chunk(const char* p, i32 bytes) {
   Chunk r{};
   asm volatile(
-      "{ .reg .pred whole; setp.eq.s32 whole, %5, 16;\n"
-      "@whole ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4]; }"
+      "{ .reg .pred all; setp.ne.s32 all, %5, 0;\n"
+      "@all ld.global.nc.v4.b32 {%0,%1,%2,%3}, [%4]; }"
       : "+r"(r.w[0]), "+r"(r.w[1]), "+r"(r.w[2]), "+r"(r.w[3])
       : "l"(p), "r"(bytes)
       : "memory");
-  const i32 tail = bytes == 16 ? 0
-                               : bytes;  // the last chunk of a row: nothing past the row is touched
-  TESSERA_UNROLL_FOR (int i = 0; i < 8; i++) {
-    u16 half = 0;
-    asm volatile(
-        "{ .reg .pred there; setp.gt.s32 there, %2, %3;\n"
-        "@there ld.global.nc.u16 %0, [%1]; }"
-        : "+h"(half)
-        : "l"(p + 2 * i), "r"(tail), "r"(2 * i)
-        : "memory");
-    r.w[i / 2] |= u32(half) << (16 * (i % 2));
-  }
   return r;
 }
-
-// The first `bytes` of 16 to an aligned address.
-TESSERA_FN void st_global_chunk(char* p, const Chunk& x, i32 bytes) {
-  if (bytes == 16) {
+TESSERA_FN void st_global_chunk(char* p, const Chunk& x, bool ok) {
+  if (ok)
     asm volatile("st.global.v4.b32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(x.w[0]), "r"(x.w[1]),
                  "r"(x.w[2]), "r"(x.w[3])
                  : "memory");
-  } else {
-    TESSERA_UNROLL_FOR (int i = 0; i < 8; i++)
-      if (2 * i < bytes) reinterpret_cast<u16*>(p)[i] = u16(x.w[i / 2] >> (16 * (i % 2)));
-  }
 }
 
 // ---- tensor cores

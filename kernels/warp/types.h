@@ -102,7 +102,9 @@ TESSERA_HD constexpr u32 f16_to_f32_bits(u16 h) {
 // ---- what a launch is about
 enum class Arch { sm_75 = 75, sm_89 = 89, sm_90 = 90 };  // whose code
 enum class Dtype { f32, f16, bf16, field };
-enum class Exp2 { soft, hardware };  // a polynomial on FMA: same bits everywhere; or ex2.approx
+// 2^x by a polynomial on FMA, the same bits everywhere; or by ex2.approx. The emulator compiles a
+// kernel once for both: there the launch chooses.
+enum class Exp2 { soft, hardware, of_launch };
 
 // A band of visible keys: key j is visible to query i when
 //   -left <= j - (i + shift) <= right  and  j < k_len.
@@ -110,6 +112,17 @@ enum class Exp2 { soft, hardware };  // a polynomial on FMA: same bits everywher
 struct Band {
   static constexpr i64 kUnlimited = i64(1) << 62;
   i64 left = kUnlimited, right = kUnlimited, shift = 0;
+
+  // The band as query i sees keys i - key_left() .. i + key_right(). Lengths are at most 2^30, so
+  // that limits cut to +-2^30 mean the same and fit in 32 bits.
+  constexpr i32 key_left() const { return cut(left - shift); }
+  constexpr i32 key_right() const { return cut(right + shift); }
+
+ private:
+  static constexpr i32 cut(i64 x) {
+    constexpr i64 kLimit = i64(1) << 30;
+    return i32(x < -kLimit ? -kLimit : x > kLimit ? kLimit : x);
+  }
 };
 
 // Strides in elements of one (batch, heads, rows, head_dim) tensor, innermost stride 1. 0 is
@@ -126,8 +139,18 @@ struct AttentionArgs {
   Strides q_stride, k_stride, v_stride, o_stride;
   i32 batch = 0, heads = 0, heads_kv = 0;  // query head h reads key head h / (heads / heads_kv)
   i32 q_len = 0, k_len = 0, head_dim = 0;
-  Band band;
+  i32 key_left = 0, key_right = 0;  // query i sees keys i - key_left .. i + key_right (Band)
   float scale = 0;
+  // For kernels that fold the scale into the exponential: its magnitude (1 where it is 0; its sign
+  // belongs to Q) and that times log2 e.
+  float magnitude = 1, magnitude_log2e = 1;
+
+  void set_scale(float x) {
+    constexpr float kLog2E = 0x1.715476p+0f, kMost = 0x1.6p+127f;  // kMost log2 e is finite
+    scale = x;
+    magnitude = x < 0 ? -x : x > 0 ? x : 1;
+    magnitude_log2e = (magnitude < kMost ? magnitude : kMost) * kLog2E;
+  }
 };
 
 struct MatmulArgs {  // C (m, n) = A (m, k) . B (k, n), rows contiguous

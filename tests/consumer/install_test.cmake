@@ -13,6 +13,5 @@ run(${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR} -B ${consumer} -G ${GENERATOR}
 run(${CMAKE_COMMAND} --build ${consumer})
 set(clean ${CMAKE_COMMAND} -E env --unset=TESSERA_MODULES)
 run(${clean} ${consumer}/consumer_c)
-set(modules TESSERA_MODULES=${prefix}/${LIBDIR})  # sim/loader.cc looks beside the program, not in its run path
-run(${clean} ${modules} ${consumer}/consumer_cpp)
-run(${clean} ${modules} ${prefix}/bin/tessera run --q-len 20)
+run(${clean} ${consumer}/consumer_cpp)
+run(${clean} ${prefix}/bin/tessera run --q-len 20)

@@ -70,14 +70,22 @@ class OnDevice {
     const Verdict v = compare_with_reference(c, t);
     return v.pass() ? "" : v.text();
   }
-  // Puts the inputs of another seed in place, in stream order.
-  void refill(u64 seed, cudaStream_t stream) {
+  // The inputs of another seed, on the device; refill puts them in place, in stream order. (A copy
+  // from pageable host memory would wait for the stream.)
+  void stage(u64 seed) {
     Case c = case_;
     c.seed = seed;
-    next_ = std::make_unique<Tensors>(make_inputs(c));
-    const Bytes* from[] = {&next_->q, &next_->k, &next_->v};
+    const Tensors t = make_inputs(c);
+    staged_.clear();
+    for (const Bytes* from : {&t.q, &t.k, &t.v}) {
+      staged_.push_back(std::make_unique<cuda::Buffer>(from->size()));
+      staged_.back()->upload(from->data());
+    }
+  }
+  void refill(cudaStream_t stream) {
+    const std::size_t sizes[] = {host_.q.size(), host_.k.size(), host_.v.size()};
     for (std::size_t i = 0; i < 3; i++)
-      cudaMemcpyAsync(buffers_[i]->data(), from[i]->data(), from[i]->size(), cudaMemcpyHostToDevice,
+      cudaMemcpyAsync(buffers_[i]->data(), staged_[i]->data(), sizes[i], cudaMemcpyDeviceToDevice,
                       stream);
   }
   void poison() {
@@ -90,8 +98,7 @@ class OnDevice {
  private:
   Case case_;
   Tensors host_;
-  std::unique_ptr<Tensors> next_;
-  std::vector<std::unique_ptr<cuda::Buffer>> buffers_;
+  std::vector<std::unique_ptr<cuda::Buffer>> buffers_, staged_;
 };
 
 Case small(i64 head_dim = 64) {
@@ -176,8 +183,11 @@ TEST(GpuApi, WorkLandsOnTheCallersStream) {
   TESSERA_NEEDS_GPU();
   for (const i64 head_dim : {64, 37}) {  // 37: through aligned copies
     OnDevice d(small(head_dim));
+    d.run();  // a first launch loads the code, and may wait for the device
+    d.stage(2), d.poison();
+    TESSERA_OK(cudaDeviceSynchronize());
     LateStream late(std::chrono::milliseconds(300));
-    d.refill(2, late.stream);  // inputs that are there only after the delay
+    d.refill(late.stream);  // inputs that are there only after the delay
     const auto start = std::chrono::steady_clock::now();
     d.run(late.stream);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
@@ -201,9 +211,9 @@ TEST(GpuApi, ACallCanBeCapturedIntoAGraphAndReplayed) {
       TESSERA_OK(cudaStreamEndCapture(late.stream, &graph));
       TESSERA_OK(cudaGraphInstantiate(&exec, graph, 0));
       for (const u64 seed : {1, 2, 3}) {
-        d.poison();
+        d.poison(), d.stage(seed);
         TESSERA_OK(cudaDeviceSynchronize());
-        d.refill(seed, late.stream);
+        d.refill(late.stream);
         TESSERA_OK(cudaGraphLaunch(exec, late.stream));
         TESSERA_OK(cudaStreamSynchronize(late.stream));
         EXPECT_EQ(d.fault(seed), "") << head_dim << " " << seed;
@@ -296,11 +306,12 @@ TEST(GpuApi, AnEarlierErrorIsNotTakenForOurs) {
   TESSERA_NEEDS_GPU();
   OnDevice d(small());
   void* p = nullptr;
-  EXPECT_NE(cudaMalloc(&p, std::size_t(1) << 60), cudaSuccess);
+  const cudaError_t error = cudaMalloc(&p, std::size_t(1) << 60);
+  ASSERT_NE(error, cudaSuccess);
   const std::string message = message_of([&] { d.run(); });
   EXPECT_NE(message.find("earlier CUDA call"), std::string::npos) << message;
-  EXPECT_NE(message.find("cudaErrorMemoryAllocation"), std::string::npos) << message;
-  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);  // still the caller's to take
+  EXPECT_NE(message.find(cudaGetErrorName(error)), std::string::npos) << message;
+  EXPECT_EQ(cudaGetLastError(), error);  // still the caller's to take
   d.run();
   EXPECT_EQ(d.fault(1), "");
 }

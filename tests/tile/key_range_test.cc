@@ -28,7 +28,7 @@ bool sees(const Band& band, i64 k_len, i64 query, i64 key) {
 }
 
 void expect_equal(const Band& band, i32 k_len, const Lanes<i32>& query, const Lanes<i32>& key) {
-  const KeyRange keys(band, k_len);
+  const KeyRange keys{band.key_left(), band.key_right(), k_len};
   const Lanes<bool> visible = keys.visible(query, key), in_band = keys.in_band(query, key);
   for (int i = 0; i < 32; i++) {
     const bool expected = sees(band, k_len, query.v[i], key.v[i]);
@@ -75,7 +75,7 @@ TEST(KeyRange, LargeNumbers) {
 TEST(KeyRange, TheMasksThatPeopleUse) {
   const auto row = [](const Band& band, i32 k_len, i32 query) {
     std::string s;
-    const Lanes<bool> v = KeyRange(band, k_len).visible(Lanes<i32>(query), lane_id());
+    const Lanes<bool> v = KeyRange{band.key_left(), band.key_right(), k_len}.visible(Lanes<i32>(query), lane_id());
     for (int i = 0; i < 6; i++) s += v.v[i] ? '1' : '0';
     return s;
   };
