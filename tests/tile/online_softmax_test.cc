@@ -34,7 +34,9 @@ template <class E, class A = typename E::accumulator>
 Online<A> online(const Table<A>& scores, const std::vector<A>& values, float scale) {
   Online<A> r;
   const auto outcome = sim::run_kernel({}, [&] {
-    const typename E::Scaling scaling(scale);
+    AttentionArgs args;
+    args.set_scale(scale);
+    const typename E::Scaling scaling(args);
     OnlineSoftmax<E, kRows> softmax(scaling);
     Accumulator<kRows, 8, A> acc;
     fill(acc, E::zero());
@@ -109,7 +111,7 @@ using Elements = ::testing::Types<Element<float, Exp2::soft>, Element<f16, Exp2:
 TYPED_TEST_SUITE(OnlineSoftmaxOf, Elements);
 
 TYPED_TEST(OnlineSoftmaxOf, EqualsFloat64) {
-  double worst = 0;
+  double worst = 0, sum = 0, count = 0;
   for (u64 seed = 0; seed < 20; seed++)
     for (const float scale : {1.0f, 0.125f, 0.0883883f, 30.0f}) {
       Table<float> scores;
@@ -128,13 +130,15 @@ TYPED_TEST(OnlineSoftmaxOf, EqualsFloat64) {
           EXPECT_EQ(got.lse[row], -kInf);
           EXPECT_EQ(got.o[row], 0);
         } else {
-          worst = std::max(worst, ulps(got.lse[row], want.lse));
-          EXPECT_LE(ulps(got.lse[row], want.lse), 1) << got.lse[row] << ", not " << want.lse;
+          // l is a sum of kKeys terms, 56 of them one after the other, each term rounded itself.
+          const double error = ulps(got.lse[row], want.lse);
+          worst = std::max(worst, error), sum += error, count++;
+          EXPECT_LE(error, 1.5) << got.lse[row] << ", not " << want.lse;
         }
       }
     }
-  RecordProperty("lse_ulps", std::to_string(worst));
-  std::cout << worst << "\n";
+  EXPECT_LE(sum / count, 0.35);
+  this->RecordProperty("worst_ulps_of_lse", std::to_string(worst));
 }
 
 // A row's reference is raised only when its scores grew by more than 2^8: slow rows cost a tile one
