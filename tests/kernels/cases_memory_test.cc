@@ -205,7 +205,7 @@ TEST(CasesOfMemory, B43_ConfigurationsFitTheirCards) {
       const ConfigRow& row = *config.row;
       const auto found = sim::find_instance(
           instance_key(find_kernel(kernel), row.arch, config.dtype, config.bucket, row.name,
-                       Exp2::soft),
+                       Exp2::of_launch),
           "best");
       const int shared = found.instance->shared_bytes, threads = found.instance->threads;
       EXPECT_EQ(threads, 32 * row.warps) << config;
