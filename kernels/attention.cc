@@ -29,7 +29,7 @@ struct Choice {
   const ConfigRow* row;
   Exp2 exp2;
   int bucket = 0;
-  std::string key, sim_key;
+  std::string key;
 };
 
 Exp2 choose_exp2(const Options& o) {
@@ -71,7 +71,6 @@ Choice choose(const Options& o, KernelKind kind, const char* default_kernel, Dty
   c.row = &find_config(*c.kernel, c.arch, dtype, head_dim, o.config);
   c.bucket = bucket_of(*c.row, head_dim);
   c.key = instance_key(*c.kernel, c.arch, dtype, c.bucket, c.row->name, c.exp2);
-  c.sim_key = instance_key(*c.kernel, c.arch, dtype, c.bucket, c.row->name, Exp2::of_launch);
   return c;
 }
 
@@ -96,7 +95,7 @@ void execute(Report& r, const Options& o, const Choice& c, const void* args,
     r.seconds = cuda::launch(c.key, args, o.stream, o.timed);
     return;
   }
-  const sim::Found found = sim::find_instance(c.sim_key, o.isa);
+  const sim::Found found = sim::find_instance(c.key, o.isa);
   r.isa = found.module->isa;
   sim::Launch l;
   l.args = args, l.card = *c.card, l.threads = r.threads;

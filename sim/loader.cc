@@ -106,7 +106,10 @@ const Module& load_module(const std::string& isa) {
   throw Error(ErrorKind::unsupported, "isa: " + isa + " is not available: " + why);
 }
 
-Found find_instance(const std::string& key, const std::string& isa) {
+Found find_instance(const std::string& full_key, const std::string& isa) {
+  std::string key = full_key;  // exp2 is the launch's choice
+  for (const std::string mode : {"/soft", "/hardware"})
+    if (key.ends_with(mode)) key.resize(key.size() - mode.size());
   std::vector<std::string> keys{key};
   if (const auto at = key.find("/sm_90/"); at != std::string::npos)
     keys.push_back(std::string(key).replace(at, 7, "/sm_89/"));

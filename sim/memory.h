@@ -45,6 +45,8 @@ void cp_async_wait(int pending);
 
 // Row g, elements 2t and 2t + 1 of the transposed 8x8 matrix `m` go to out[4g + t].
 void transpose_8x8(const u16* m, u32* out);
-void f32_to_f16(const u32* in, u32* out);  // 32 lanes, nearest even
+// 32 lanes to nearest even, a NaN to 0x7fff: in the low half of out; lo and hi in the two halves.
+void f32_to_f16(const float* in, u32* out);
+void pack_f16(const float* lo, const float* hi, u32* out);
 
 }  // namespace tessera::sim

@@ -128,22 +128,28 @@ TESSERA_FN bool warp_any(const Lanes<bool>& b) {
 // ---- conversions, to nearest even
 template <class T>
 TESSERA_FN Lanes<u32> narrow_bits(const Lanes<float>& x) {  // 16 bits in the low half
-  const Lanes<u32> b = float_to_bits(x);
   Lanes<u32> r;
   if constexpr (std::is_same_v<T, bf16>) {
+    const Lanes<u32> b = float_to_bits(x);
     for (int i = 0; i < 32; i++) {
       const u32 rounded = (b.v[i] + 0x7fffu + ((b.v[i] >> 16) & 1)) >> 16;
       r.v[i] = (b.v[i] & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : rounded;
     }
   } else {
-    sim::f32_to_f16(b.v, r.v);
+    sim::f32_to_f16(x.v, r.v);
   }
   return r;
 }
 // Two values in one register, lo in the lower half: cvt.rn.{f16x2,bf16x2}.f32.
 template <class T>
 TESSERA_FN Lanes<u32> pack(const Lanes<float>& lo, const Lanes<float>& hi) {
-  return narrow_bits<T>(lo) | (narrow_bits<T>(hi) << Lanes<u32>(16u));
+  if constexpr (std::is_same_v<T, bf16>) {
+    return narrow_bits<T>(lo) | (narrow_bits<T>(hi) << Lanes<u32>(16u));
+  } else {
+    Lanes<u32> r;
+    sim::pack_f16(lo.v, hi.v, r.v);
+    return r;
+  }
 }
 template <class T>
 TESSERA_FN Lanes<T> narrow(const Lanes<float>& x) {

@@ -65,8 +65,7 @@ struct FlashForward {
 
     const typename E::Scaling scaling(p);
     OnlineSoftmax<E, kWarpRows> softmax(scaling);
-    Accumulator<kWarpRows, kHeadDim, Acc> acc;  // O before it is divided by l
-    fill(acc, E::zero());
+    Accumulator<kWarpRows, kHeadDim, Acc> acc(E::zero());  // O before it is divided by l
 
     if (tiles.count() > 0) {
       q_stream.all(q_tile);
@@ -96,8 +95,7 @@ struct FlashForward {
         }
         commit<C>();
 
-        Accumulator<kWarpRows, kBlockK, Acc> s;  // scores, then weights: (warp rows, block_k)
-        fill(s, E::zero());
+        Accumulator<kWarpRows, kBlockK, Acc> s(E::zero());  // scores, then weights
         if constexpr (kQInRegisters)
           dot<C>(s, q_operand, transpose(k_tile));
         else

@@ -38,7 +38,15 @@ struct Accumulator {
       TESSERA_UNROLL_FOR (int n = 0; n < kColTiles; n++)
         TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) poison(x[m][n][i]);
   }
+  TESSERA_FN explicit Accumulator(T value) {
+    TESSERA_UNROLL_FOR (int m = 0; m < kRowTiles; m++)
+      TESSERA_UNROLL_FOR (int n = 0; n < kColTiles; n++)
+        TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) x[m][n][i] = Lanes<T>(value);
+  }
 };
+
+// For a tile whose every register is written at once.
+struct Unwritten {};
 
 // Rows x Depth of an A operand in 16-bit storage T, packed two a register.
 template <int Rows, int Depth, class T>
@@ -52,12 +60,19 @@ struct Operand {
       TESSERA_UNROLL_FOR (int k = 0; k < kSlices; k++)
         TESSERA_UNROLL_FOR (int i = 0; i < 2; i++) poison(x[m][k][i]);
   }
+  TESSERA_FN explicit Operand(Unwritten) {}
 };
 // Types that the CUDA cores multiply need no packing: their operand is an accumulator.
 template <int Rows, int Depth>
-struct Operand<Rows, Depth, float> : Accumulator<Rows, Depth, float> {};
+struct Operand<Rows, Depth, float> : Accumulator<Rows, Depth, float> {
+  TESSERA_FN Operand() {}
+  TESSERA_FN explicit Operand(Unwritten) {}
+};
 template <int Rows, int Depth>
-struct Operand<Rows, Depth, Fq> : Accumulator<Rows, Depth, Fq> {};
+struct Operand<Rows, Depth, Fq> : Accumulator<Rows, Depth, Fq> {
+  TESSERA_FN Operand() {}
+  TESSERA_FN explicit Operand(Unwritten) {}
+};
 
 // One value a row: running maximum, running sum, LSE. Replicated over the four lanes of a row.
 template <int Rows, class T = float>
@@ -191,7 +206,7 @@ TESSERA_FN RowVector<Rows, T> row_sum(const Accumulator<Rows, Cols, T>& a) {
 // registers: columns 8n .. 8n + 7 of an accumulator sit where slice n of an operand wants them.
 template <class T, int Rows, int Cols, class Acc>
 TESSERA_FN Operand<Rows, Cols, T> as_operand(const Accumulator<Rows, Cols, Acc>& a) {
-  Operand<Rows, Cols, T> p;
+  Operand<Rows, Cols, T> p{Unwritten{}};
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++) {
       if constexpr (sizeof(T) == 2) {
