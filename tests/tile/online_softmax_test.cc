@@ -133,7 +133,7 @@ TYPED_TEST(OnlineSoftmaxOf, EqualsFloat64) {
           // l is a sum of kKeys terms, 56 of them one after the other, each term rounded itself.
           const double error = ulps(got.lse[row], want.lse);
           worst = std::max(worst, error), sum += error, count++;
-          EXPECT_LE(error, 1.5) << got.lse[row] << ", not " << want.lse;
+          EXPECT_LE(error, size == 1000 ? 0.7 : 1.5) << got.lse[row] << ", not " << want.lse;
         }
       }
     }
