@@ -46,8 +46,9 @@ struct FlashForward {
     const auto origin = [&](const void* base, const Strides& s, const QueryTile& b, i32 h) {
       return static_cast<const T*>(base) + (i64(b.batch) * s.batch + i64(h) * s.head);
     };
-    // Rows past the last visited tile read as zero: the copy that runs ahead needs no branch.
-    const i32 k_end = tiles.last * kBlockK < p.k_len ? tiles.last * kBlockK : p.k_len;
+    // Rows past the last visible key read as zero: what they hold, NaN too, meets no weight; and
+    // the copy that runs ahead needs no branch.
+    const i32 k_end = keys.end(q_last);
     TileStream<C, const T, kBlockQ, kHeadDim> q_stream(
         {origin(p.q, p.q_stride, block, block.head), p.q_stride.row, p.q_len, p.head_dim, q0, 0});
     TileStream<C, const T, kBlockK, kHeadDim> k_stream({origin(p.k, p.k_stride, block, head_kv),

@@ -72,6 +72,9 @@ struct Element {
   static TESSERA_FN Lanes<float> base(const Lanes<float>& m, const Scaling& a) {
     return select(wide(m, a) & (m != Lanes<float>(-kInfinity)), m, Lanes<float>(0.0f));
   }
+  static TESSERA_FN Lanes<float> take_base(const Lanes<float>& s, const Lanes<float>& base) {
+    return s - base;
+  }
   static TESSERA_FN Lanes<float> shift(const Lanes<float>& m, const Scaling& a) {
     return select(wide(m, a), Lanes<float>(0.0f), Lanes<float>(0.0f) - m * Lanes<float>(a.c));
   }
@@ -163,6 +166,9 @@ struct Element<Fq, Mode> {
   }
   static TESSERA_FN Lanes<bool> wide(const Lanes<Fq>&, const Scaling&) { return false; }
   static TESSERA_FN Lanes<Fq> base(const Lanes<Fq>&, const Scaling&) { return zero(); }
+  static TESSERA_FN Lanes<Fq> take_base(const Lanes<Fq>& s, const Lanes<Fq>&) {
+    return s;  // 0 from hidden would be a score
+  }
   static TESSERA_FN Lanes<Fq> shift(const Lanes<Fq>& m, const Scaling&) { return m; }
   static TESSERA_FN Lanes<Fq> folded_weight(const Lanes<Fq>& s, const Lanes<Fq>& shift,
                                             const Scaling&) {

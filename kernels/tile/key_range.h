@@ -40,6 +40,8 @@ struct KeyRange {
     const i32 first = j * block_k, last = first + block_k - 1;
     return last > min(q0 + right, k_len - 1) || first < q_last - left;
   }
+  // The first key behind all that queries up to q_last see, where they see any.
+  TESSERA_HD constexpr i32 end(i32 q_last) const { return min(q_last + right, k_len - 1) + 1; }
 
  private:
   static TESSERA_HD constexpr i32 min(i32 a, i32 b) { return a < b ? a : b; }

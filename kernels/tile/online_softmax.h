@@ -33,7 +33,7 @@ class OnlineSoftmax {
       raise(top, acc);
       // Rows too far from 0 to fold their maximum; 0 is taken from the others.
       for_each(s, map_rows([&](const auto& m) { return E::base(m, scaling_); }, m_),
-               [](auto& x, auto& base) { x = x - base; });
+               [](auto& x, auto& base) { x = E::take_base(x, base); });
     }
     for_each(s, shift_, [&](auto& x, auto& shift) { x = E::folded_weight(x, shift, scaling_); });
     l_ = add_lane_sums(l_, s);  // each lane its own columns; finish() adds the four of a row

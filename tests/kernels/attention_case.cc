@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/attention_case.h"
 
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -11,17 +14,22 @@
 #include "kernels/registry.h"
 #include "reference/hash.h"
 #include "reference/inputs.h"
+#include "reference/plain_attention.h"
 
 namespace tessera::testing {
 
 std::string Case::name() const {
-  std::string s = arch + "_" + std::string(name_of(dtype)) + "_b" + std::to_string(batch) + "_h" +
-                  std::to_string(heads) + "_kv" + std::to_string(kv_heads()) + "_q" +
-                  std::to_string(q_len) + "_k" + std::to_string(k_len) + "_d" +
-                  std::to_string(head_dim);
+  std::string s = (kernel.empty() ? "" : kernel + "_") + arch + "_" + std::string(name_of(dtype)) +
+                  "_b" + std::to_string(batch) + "_h" + std::to_string(heads) + "_kv" +
+                  std::to_string(kv_heads()) + "_q" + std::to_string(q_len) + "_k" +
+                  std::to_string(k_len) + "_d" + std::to_string(head_dim);
   s += causal == Causal::none       ? "_full"
        : causal == Causal::top_left ? "_top_left"
                                     : "_bottom_right";
+  const auto number = [](i64 x) { return (x < 0 ? "m" : "") + std::to_string(x < 0 ? -x : x); };
+  if (left) s += "_left" + number(*left);
+  if (right) s += "_right" + number(*right);
+  if (align) s += *align == Align::top_left ? "_at_top_left" : "_at_bottom_right";
   if (scale)
     s += "_scale" +
          std::to_string(int(*scale * 1000)).replace(0, *scale < 0, *scale < 0 ? "m" : "");
@@ -33,6 +41,29 @@ std::string Case::name() const {
   return s;
 }
 std::ostream& operator<<(std::ostream& os, const Case& c) { return os << c.name(); }
+
+Case Configured::start() const {
+  Case c;
+  c.kernel = row->kernel, c.arch = name_of(row->arch), c.config = row->name;
+  c.dtype = dtype, c.head_dim = bucket;
+  return c;
+}
+std::string Configured::name() const {
+  std::string s(name_of(row->arch));
+  s += "_" + std::string(name_of(dtype)) + "_d" + std::to_string(bucket) + "_";
+  for (const char ch : row->name) s += std::isalnum(static_cast<unsigned char>(ch)) ? ch : '_';
+  return s;
+}
+std::ostream& operator<<(std::ostream& os, const Configured& c) { return os << c.name(); }
+std::vector<Configured> every_config(std::string_view kernel) {
+  std::vector<Configured> all;
+  for (const ConfigRow& row : kRows)
+    for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
+      for (const int bucket : {32, 64, 96, 128})
+        if (row.kernel == kernel && row.has(d) && row.has_bucket(bucket))
+          all.push_back({&row, d, bucket});
+  return all;
+}
 
 Bytes::Bytes(std::size_t n, int fill)
     : data_(static_cast<char*>(std::aligned_alloc(256, (n + 511) / 256 * 256))), size_(n) {
@@ -61,12 +92,21 @@ Tensors make_inputs(const Case& c) {
   return t;
 }
 
-Report run(const Case& c, Tensors& t, AttentionOptions o) {
+AttentionOptions options_of(const Case& c, AttentionOptions o) {
   o.arch = c.arch, o.exp2 = c.exp2;
+  if (!c.kernel.empty()) o.kernel = c.kernel;
   if (!c.card.empty() && o.target == Target::sim) o.card = c.card;
   if (!c.config.empty()) o.config = c.config;
   if (!c.isa.empty()) o.isa = c.isa;
   o.causal = c.causal, o.scale = c.scale;
+  if (c.left) o.left = c.left;
+  if (c.right) o.right = c.right;
+  if (c.align) o.align = c.align;
+  return o;
+}
+
+Report run(const Case& c, Tensors& t, AttentionOptions o) {
+  o = options_of(c, o);
   void* p[5] = {t.q.data(), t.k.data(), t.v.data(), t.o.data(), t.lse.data()};
   Bytes* host[5] = {&t.q, &t.k, &t.v, &t.o, &t.lse};
   std::vector<std::unique_ptr<cuda::Buffer>> device;
@@ -94,8 +134,7 @@ Problem problem(const Case& c) {
   p.batch = c.batch, p.heads = c.heads, p.heads_kv = c.kv_heads();
   p.q_len = c.q_len, p.k_len = c.k_len, p.head_dim = c.head_dim;
   p.scale = c.scale.value_or(1 / std::sqrt(double(c.head_dim)));
-  if (c.causal != Causal::none) p.band.right = 0;
-  if (c.causal == Causal::bottom_right) p.band.shift = c.k_len - c.q_len;
+  p.band = band_of(options_of(c), c.q_len, c.k_len);
   return p;
 }
 
@@ -135,6 +174,36 @@ std::string Verdict::text() const {
            std::to_string(c.worst_index) + "; ";
   };
   return one("O", o) + one("LSE", lse);
+}
+
+Report expect_right(const Case& c, AttentionOptions o) {
+  Tensors t = make_inputs(c);
+  const Report r = run(c, t, o);
+  for (const Finding& f : r.findings) ADD_FAILURE() << c << " " << f.check << ": " << f.message;
+  const Verdict v = compare_with_reference(c, t);
+  EXPECT_TRUE(v.pass()) << c << " " << v.text();
+  return r;
+}
+Report expect_right_with_checks(const Case& c) {
+  AttentionOptions o;
+  o.checks = true;
+  return expect_right(c, o);
+}
+
+Errors errors_of_o(const Case& c, const Tensors& t) {
+  const Problem p = problem(c);
+  const auto q = widen_all(c.dtype, t.q.data(), q_count(c)),
+             k = widen_all(c.dtype, t.k.data(), k_count(c)),
+             v = widen_all(c.dtype, t.v.data(), k_count(c));
+  const auto expected = attention_f64(p, q, k, v).o, plain = plain_attention(p, c.dtype, q, k, v).o,
+             ours = widen_all(c.dtype, t.o.data(), q_count(c));
+  Errors worst{0, 0};
+  for (std::size_t i = 0; i < expected.size(); i++) {
+    EXPECT_FALSE(std::isnan(ours[i])) << c << " " << i;
+    worst.ours = std::max(worst.ours, std::fabs(ours[i] - expected[i]));
+    worst.plain = std::max(worst.plain, std::fabs(plain[i] - expected[i]));
+  }
+  return worst;
 }
 
 std::string hash_o(const Case& c, const Tensors& t) {

@@ -4,19 +4,24 @@
 #pragma once
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/configs.h"
 #include "reference/attention.h"
 
 namespace tessera::testing {
 
 struct Case {
+  std::string kernel;  // empty: the default
   std::string arch = "sm_89", card, config, exp2 = "soft", isa;
   Dtype dtype = Dtype::f16;
   i64 batch = 1, heads = 1, heads_kv = 0, q_len = 16, k_len = 16,
       head_dim = 64;  // heads_kv 0: heads
   Causal causal = Causal::none;
+  std::optional<i64> left, right;  // a window, as AttentionOptions has it
+  std::optional<Align> align;
   std::optional<double> scale;
   double magnitude = 1;  // standard deviation of the inputs
   u64 seed = 1;
@@ -27,12 +32,28 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& os, const Case& c);
 
+// Every configuration of a kernel: each (type, head_dim bucket) of each of its rows.
+struct Configured {
+  const ConfigRow* row;
+  Dtype dtype;
+  int bucket;
+  Case start() const;  // this configuration by its name, head_dim the whole bucket
+  std::string name() const;
+};
+std::vector<Configured> every_config(std::string_view kernel);
+std::ostream& operator<<(std::ostream& os, const Configured& c);
+constexpr const char* kAttentionKernels[] = {"flash_step1", "flash_forward"};
+
 // Memory at a multiple of 256 bytes, so that sector counts do not depend on the allocator.
 class Bytes {
  public:
   explicit Bytes(std::size_t n, int fill = 0xff);  // 0xff: NaN in every type
   ~Bytes();
   Bytes(Bytes&& o) noexcept : data_(o.data_), size_(o.size_) { o.data_ = nullptr; }
+  Bytes& operator=(Bytes&& o) noexcept {
+    std::swap(data_, o.data_), std::swap(size_, o.size_);
+    return *this;
+  }
   Bytes(const Bytes&) = delete;
   char* data() { return data_; }
   const char* data() const { return data_; }
@@ -51,6 +72,7 @@ Tensors make_inputs(const Case& c);  // outputs are NaN
 // Runs c with `options` on top of the case's own choices; on Target::cuda through device buffers.
 Report run(const Case& c, Tensors& t, AttentionOptions options = {});
 
+AttentionOptions options_of(const Case& c, AttentionOptions options = {});
 Problem problem(const Case& c);
 
 struct Verdict {
@@ -63,6 +85,17 @@ Verdict compare_with_reference(const Case& c, const Tensors& t, double loosen = 
 // ex2.approx is within 2 ulp of the rounded value where soft exp2 is within 1: weights move by
 // 2^-22, which the tolerance's 4 * 2^-24 * (... + 4) allows for within this factor.
 constexpr double kHardwareExp2 = 2;
+
+// Makes inputs, runs, wants no finding and O and LSE within their tolerances of the reference.
+Report expect_right(const Case& c, AttentionOptions options = {});
+Report expect_right_with_checks(const Case& c);
+
+// The largest error of O, and that of plain attention that rounds S and P to the storage type:
+// a kernel's may be twice as large.
+struct Errors {
+  double ours, plain;
+};
+Errors errors_of_o(const Case& c, const Tensors& t);
 
 std::string hash_o(const Case& c, const Tensors& t);
 std::string hash_lse(const Case& c, const Tensors& t);

@@ -24,15 +24,16 @@ Bits bits(const Case& c, AttentionOptions o) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* arch : {"sm_75", "sm_89", "sm_90"})
-    for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field}) {
-      Case c;
-      c.arch = arch, c.dtype = d, c.batch = 2, c.heads = 2, c.heads_kv = 1, c.q_len = 37,
-      c.k_len = 53, c.causal = Causal::top_left;
-      c.magnitude = 2;
-      const bool built = d == Dtype::field ? c.arch == "sm_89" : supports(parse_arch(arch), d);
-      if (built) all.push_back(c);
-    }
+  for (const std::string kernel : kAttentionKernels)
+    for (const char* arch : {"sm_75", "sm_89", "sm_90"})
+      for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field}) {
+        Case c;
+        c.kernel = kernel, c.arch = arch, c.dtype = d, c.magnitude = 2;
+        c.batch = 2, c.heads = 2, c.heads_kv = 1, c.q_len = 37, c.causal = Causal::bottom_right;
+        c.k_len = kernel == "flash_step1" ? 53 : 140;  // several tiles
+        const bool built = d == Dtype::field ? c.arch == "sm_89" : supports(parse_arch(arch), d);
+        if (built) all.push_back(c);
+      }
   return all;
 }
 

@@ -101,7 +101,8 @@ TEST(Window, TheFieldEqualsTheFormula) {  // rows without a key among them
   for (const auto& [q_len, k_len] : {std::pair<i64, i64>{6, 40}, {40, 6}, {33, 33}})
     for_each_window([&, q = q_len, k = k_len](const AttentionOptions& o) {
       Case c;
-      c.dtype = Dtype::field, c.q_len = q, c.k_len = k, c.head_dim = 16, c.causal = o.causal;
+      c.kernel = "flash_step1", c.dtype = Dtype::field, c.q_len = q, c.k_len = k, c.head_dim = 16,
+      c.causal = o.causal;
       Tensors t = make_inputs(c);
       run(c, t, o);
       Problem p = problem(c);
@@ -119,7 +120,7 @@ TEST(Window, SixteenBitTypesAreRightOrRefused) {
   for (const auto& [q_len, k_len] : {std::pair<i64, i64>{6, 40}, {40, 6}, {33, 33}})
     for_each_window([&, q = q_len, k = k_len](const AttentionOptions& o) {
       Case c;
-      c.q_len = q, c.k_len = k, c.head_dim = 16, c.causal = o.causal;
+      c.kernel = "flash_step1", c.q_len = q, c.k_len = k, c.head_dim = 16, c.causal = o.causal;
       Tensors t = make_inputs(c);
       const std::string what = what_empties_a_row(o, q, k);
       try {

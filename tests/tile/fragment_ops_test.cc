@@ -156,6 +156,52 @@ TEST(FragmentOps, RowSumInItsOrder) {
   EXPECT_TRUE(order_matters);
 }
 
+// A lane's own columns, pairs first; across_row then adds a row's four lanes, at distance 1 and 2.
+TEST(FragmentOps, LaneSumsAndAcrossRowInTheirOrder) {
+  const Values<32, 40> values(6);
+  RowVector<32> start;
+  fill(start, 0.75f);
+  const RowVector<32> own = add_lane_sums(start, values.accumulator());
+  const RowVector<32> whole = across_row(
+      own, [](const Lanes<float>& a, const Lanes<float>& b) { return a + b; });
+  const RowVector<32> last = across_row(  // not symmetric: which neighbour is which
+      own, [](const Lanes<float>& a, const Lanes<float>& b) { return a - b; });
+  for (int row = 0; row < 32; row++) {
+    float lane[4];
+    for (int t = 0; t < 4; t++) {
+      lane[t] = 0.75f;
+      for (int n = 0; n < 5; n++)
+        lane[t] += values.x[row][8 * n + 2 * t] + values.x[row][8 * n + 2 * t + 1];
+    }
+    for (int t = 0; t < 4; t++) {
+      const auto at = [&](const RowVector<32>& v) {
+        return to_bits(v.x[row / 16][row % 16 / 8].v[row % 8 * 4 + t]);
+      };
+      EXPECT_EQ(at(own), to_bits(lane[t]));
+      EXPECT_EQ(at(whole), to_bits((lane[0] + lane[1]) + (lane[2] + lane[3])));
+      const auto pair = [&](int a) { return lane[a] - lane[a ^ 1]; };
+      EXPECT_EQ(at(last), to_bits(pair(t) - pair(t ^ 2)));
+    }
+  }
+}
+
+TEST(FragmentOps, AnyRowOfALane) {
+  for (int row = -1; row < 32; row++) {  // -1: none
+    RowVector<32> index, one;
+    for (int m = 0; m < 2; m++)
+      for (int h = 0; h < 2; h++)
+        index.x[m][h] = Lanes<float>(row_of(lane_id(), 2 * h) + Lanes<i32>(16 * m));
+    fill(one, 1.0f);
+    const Lanes<bool> any = any_row(
+        [&](const Lanes<float>& i, const Lanes<float>& x) {
+          return i * x == Lanes<float>(float(row));
+        },
+        index, one);
+    for (int lane = 0; lane < 32; lane++)
+      EXPECT_EQ(any.v[lane] != 0, row >= 0 && lane / 4 == row % 8) << row << " " << lane;
+  }
+}
+
 TEST(FragmentOps, RowMaxDropsNan) {
   Values<16, 24> values(3);
   values.x[2][17] = kNan;                 // beside numbers: dropped, as max.f32 drops it
