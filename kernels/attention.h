@@ -39,7 +39,7 @@ enum class Align { top_left, bottom_right };
 enum class Target { sim, cuda };
 enum class Numerics { exact, fma };  // the card's tensor-core rounding; or plain FMA, faster
 
-// An empty string means "choose": the kernel flash_step1; on the emulator sm_89, on a GPU its own
+// An empty string means "choose": the kernel flash_forward; on the emulator sm_89, on a GPU its own
 // arch; the arch's card; the first configuration of the table; soft exp2 on the emulator and
 // hardware exp2 on a GPU; the best ISA level of this CPU.
 struct Options {
@@ -74,8 +74,9 @@ Band band_of(const AttentionOptions& options, std::int64_t q_len, std::int64_t k
 // O = softmax(scale Q K^T + mask) V and LSE (natural log of the sum of exp of the scaled scores;
 // -inf for a row without a visible key, whose O is 0). q, o (B, H, Nq, D); k, v (B, Hkv, Nk, D), H
 // a multiple of Hkv; lse may be null. A tensor that cannot be read 16 bytes at a time (base or a
-// stride not a multiple of 16 bytes) is copied. The default kernel, flash_step1, masks with -1e6: a
-// row whose scores are near or below that is wrong, and a mask that leaves a row no key is refused.
+// stride not a multiple of 16 bytes) is copied. The tutorial's kernel flash_step1 masks with
+// -1e6: a row whose scores are near or below that is wrong, and a mask that leaves a row no key is
+// refused.
 //
 // Pointers are host memory for the emulator. For Target::cuda they are memory that one device
 // reaches; that device runs the kernel, whichever is current, all work is put on `stream`, and the

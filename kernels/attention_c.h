@@ -55,7 +55,7 @@ typedef struct {
 /* Set struct_size = sizeof(tessera_options) and the rest to 0: every 0 or NULL is the default. */
 typedef struct {
   int64_t struct_size;
-  const char* kernel; /* "flash_step1" ... */
+  const char* kernel; /* "flash_forward" ... */
   const char* arch;   /* "sm_75" | "sm_89" | "sm_90" */
   const char* card;   /* "t4" | "rtx4070" | "h200" */
   const char* config;

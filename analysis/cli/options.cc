@@ -55,7 +55,7 @@ void add_json(CLI::App* sub, Command& c) {
 
 void add_case(CLI::App* sub, Command& c, Given& given) {
   CaseOptions& o = c.options;
-  sub->add_option("kernel", o.run.kernel, "As `tessera list` shows it (default flash_step1)");
+  sub->add_option("kernel", o.run.kernel, "As `tessera list` shows it (default flash_forward)");
   const auto flag = [&](const char* group, const char* name, auto& value, const char* what,
                         const char* type) {
     CLI::Option* option = sub->add_option(name, value, what)->group(group)->type_name(type);
@@ -121,7 +121,7 @@ T choose(const char* option, const std::string& given,
 
 void finish_case(const CLI::App* sub, Command& c, const Given& given) {
   CaseOptions& o = c.options;
-  if (o.run.kernel.empty()) o.run.kernel = "flash_step1";
+  if (o.run.kernel.empty()) o.run.kernel = "flash_forward";
   refuse_misspelt(o.run);
   const KernelRow& kernel = find_kernel(o.run.kernel);
   o.dtype = parse_dtype(given.dtype);

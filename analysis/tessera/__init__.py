@@ -5,7 +5,7 @@
 >>> q, k, v = (tessera.random((1, 2, 64, 32), "float16", tensor=i) for i in range(3))
 >>> o, lse = tessera.attention(q, k, v, causal=True, return_lse=True)
 >>> tessera.last_report()["kernel"]
-'flash_step1'
+'flash_forward'
 """
 from ._attention import FindingError, UnsupportedError, attention, kernels, last_report, random
 

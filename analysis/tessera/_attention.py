@@ -123,8 +123,7 @@ def attention(
         align: where query i stands: "top-left" (the default, unless causal says otherwise): at key
             i; "bottom-right" (FlashAttention's window_size): at i + k_len - q_len.
         scale: factor of the scores, 1 / sqrt(head_dim) by default.
-        kernel, config: names that kernels() lists. The default, flash_step1, masks with -1e6: a row
-            whose scores are near or below that is wrong.
+        kernel, config: names that kernels() lists; flash_forward by default.
         arch: whose code, "sm_75", "sm_89" or "sm_90".
         card: whose arithmetic and limits, "t4", "rtx4070" or "h200".
         exp2: "soft" or "hardware". numerics: "exact" (the card's tensor cores) or "fma" (faster).

@@ -280,10 +280,10 @@ TEST(Cli, MistakesNameTheNearestRightThing) {
       {"run matmul --left 3", 2, "--left: matmul has no such"},
       {"run matmul --causal", 2, "--causal: matmul has no such"},
       {"run weighted_sum --inner 3", 2, "--inner: weighted_sum has no such"},
-      {"run --rows 3", 2, "--rows: flash_step1 has no such"},
+      {"run --rows 3", 2, "--rows: flash_forward has no such"},
       {"run --dtype field --scale 2", 2, "--scale: "},
       {"run --target cuda --card h200", 2, "--card: it is the emulator's"},
-      {"run --arch sm_75 --dtype bf16", 3, "dtype: flash_step1 on sm_75 has no bf16"},
+      {"run --arch sm_75 --dtype bf16", 3, "dtype: flash_forward on sm_75 has no bf16"},
       {"run matmul --arch sm_75 --config 128x128x64", 3, "config: unknown '128x128x64'"},
       {"run --arch sm_90 --card t4", 3, "card: t4 is sm_75 and does not run sm_90 code"},
       {"run --causal=bottom-right --q-len 9 --k-len 4", 3, "causal: bottom-right with q_len 9"},
@@ -344,7 +344,7 @@ TEST(Cli, EmptyShapesAreRight) {
 TEST(Cli, CudaWithoutADeviceSaysWhy) {
   const std::string why = cuda::why_no_device();
   if (why.empty()) GTEST_SKIP() << "there is a device";
-  for (const char* kernel : {"flash_step1", "matmul", "weighted_sum"}) {
+  for (const char* kernel : {"flash_step1", "flash_forward", "matmul", "weighted_sum"}) {
     const Outcome r = tessera_command(std::string("run ") + kernel + " --target cuda");
     EXPECT_EQ(r.code, 3);
     EXPECT_TRUE(contains(r.err, why)) << r.err;

@@ -4,7 +4,8 @@
 
 Tensor-core instructions can vanish silently with a compiler version, and a spill costs speed silently.
 So for every row of kernels/configs.def: the instances are there, no more and no fewer; their tensor-core
-instructions are as many as the tiling says; no local memory; registers that a launch can have.
+instructions are as many as the tiling says; no local memory; registers and shared memory leave room for
+the blocks that the row claims for a multiprocessor.
 
 usage: codegen_test.py OBJECT...     the objects of the targets tessera_cuda_sm_*
 """
@@ -18,6 +19,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTERS = 65536  # of a multiprocessor, on every arch here; a warp gets them in units of 8 a thread
+# Shared memory of a multiprocessor, and what every block takes of it beside its own (CUDA programming guide,
+# technical specifications; from compute capability 8.0 on the system takes 1 KB a block).
+SHARED = {"sm_75": (64 * 1024, 0), "sm_89": (100 * 1024, 1024), "sm_90": (228 * 1024, 1024)}
 MMA = {"sm_75": ("HMMA.1688.F32", 8), "sm_89": ("HMMA.16816.F32", 16), "sm_90": ("HMMA.16816.F32", 16)}
 EXP2 = {"soft": 0, "hardware": 1}  # enum Exp2
 
@@ -36,7 +40,8 @@ class Instance:
 
     def __init__(self, row, kind, dtype, head_dim, exp2):
         self.kernel, self.arch, config = row[:3]
-        self.rows, self.cols, self.depth, self.warps = map(int, row[5:9])
+        self.rows, self.cols, self.depth, self.warps, self.stages = map(int, row[5:10])
+        self.q, self.blocks = row[10], int(row[11])
         self.kind, self.dtype, self.head_dim, self.exp2 = kind, dtype, head_dim, exp2
         unit = [self.kernel, self.arch, dtype] + [f"d{head_dim}"] * (head_dim > 0) + [config]
         self.object = re.sub("[/-]", "_", "/".join(unit)) + ".cu.o"
@@ -50,16 +55,26 @@ class Instance:
         warp_rows = self.rows // self.warps // 16
         if self.kind == "matmul":
             return warp_rows * (self.cols // 8) * (self.depth // 16) * steps
-        scores = warp_rows * (self.cols // 8) * (self.head_dim // 16)
+        depth = self.head_dim // 16
+        if self.arch == "sm_75" and self.q != "registers":  # a loop over two steps at a time
+            depth = min(depth, 2)
+        scores = warp_rows * (self.cols // 8) * depth
         output = warp_rows * (self.head_dim // 8) * (self.cols // 16)
         return (scores + output) * steps
+
+
+    def shared(self):
+        """Bytes of shared memory of an attention kernel: Q, and the stages of K and V."""
+        size = {"f32": 4, "f16": 2, "bf16": 2}[self.dtype]
+        tile = lambda rows: -(-rows * self.head_dim * size // 1024) * 1024
+        return tile(self.rows) + 2 * self.stages * tile(self.cols)
 
 
 def expected():
     kinds = {row[0]: row[3] for row in rows("registry.def", "TESSERA_KERNEL")}
     for row in rows("configs.def", "TESSERA_CONFIG"):
         kind = kinds[row[0]]
-        if "cuda" in row[11].split("|"):
+        if "cuda" in row[13].split("|"):
             for dtype in row[3].split("|"):
                 for head_dim in row[4].split("|"):
                     for exp2 in EXP2 if kind == "attention" else ["soft"]:
@@ -103,7 +118,7 @@ def functions(cuobjdump, path):
 def faults(instance, code):
     arch, registers, local, local_instructions, mma = code
     opcode = MMA[instance.arch][0] + (".BF16" if instance.dtype == "bf16" else "")
-    allocated = -(-registers // 8) * 8 * 32 * instance.warps
+    allocated = -(-registers // 8) * 8 * 32 * instance.warps * instance.blocks
     if arch != instance.arch:
         yield f"code for {arch}"
     if mma != [opcode] * instance.mma():
@@ -112,7 +127,11 @@ def faults(instance, code):
     if local or local_instructions:
         yield f"{local} bytes of stack or local memory, {local_instructions} instructions on it"
     if registers > 255 or allocated > REGISTERS:
-        yield f"{registers} registers a thread, {allocated} a block"
+        yield f"{registers} registers a thread, {allocated} for {instance.blocks} blocks, there are {REGISTERS}"
+    if instance.kind == "attention":
+        there, system = SHARED[instance.arch]
+        if instance.blocks * (instance.shared() + system) > there:
+            yield f"{instance.shared()} bytes of shared memory, {instance.blocks} blocks do not fit in {there}"
 
 
 def main():

@@ -35,7 +35,7 @@ TEST(Golden, AttentionBitsEqualTheCard) {
     EXPECT_EQ(hash_lse(c, t), it->second.at("lse")) << c;
     compared++;
   }
-  EXPECT_GE(compared, 90);  // 12 shapes, 3 types, 3 archs, less bf16 on sm_75
+  EXPECT_GE(compared, 400);  // 32 shapes, 3 types, 3 archs, less bf16 on sm_75; two candidates
 }
 
 TEST(Golden, ProductBitsEqualTheCard) {

@@ -573,7 +573,7 @@ def test_internal_error(monkeypatch):
 def test_report_tells_what_was_asked_for():
     assert isinstance(tessera.attention(*draw_qkv(1, 1, 1, 20, 20, 40, "float16")), np.ndarray)
     report = tessera.last_report()
-    assert report["kernel"] == "flash_step1" and report["target"] == "sim"
+    assert report["kernel"] == "flash_forward" and report["target"] == "sim"
     assert (report["arch"], report["card"], report["exp2"]) == ("sm_89", "rtx4070", "soft")
     assert report["isa"] in ("v2", "v3", "v4") and report["head_dim_bucket"] == 64
     assert report["seconds"] >= 0 and report["findings"] == []
