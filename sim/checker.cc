@@ -10,15 +10,25 @@ namespace tessera::sim {
 
 void Checker::start_block(Block& b) {
   block_ = &b;
-  const std::size_t words = b.shared_size / 4;
-  cells_.assign(words, {});
-  read_clock_.assign(words * std::size_t(b.warps), 0);
-  read_site_.assign(words * std::size_t(b.warps), 0);
-  sites_.assign(1, Site{});
+  const std::size_t chunks = (b.shared_size + 15) / 16, warps = std::size_t(b.warps);
+  chunks_.cell.assign(chunks, {});
+  chunks_.read.assign(chunks * warps, {});
+  words_.cell.resize(4 * chunks);  // split() fills them
+  words_.read.resize(4 * chunks * warps);
+  sites_.assign(1, Site{}), last_site_ = 0;
   early_reads_.clear(), overtaken_.clear();
   for (int i = 0; i < b.warps; i++) {
-    b.warp[std::size_t(i)].clock.assign(std::size_t(b.warps), 0);
+    b.warp[std::size_t(i)].clock.fill(0);
     b.warp[std::size_t(i)].clock[std::size_t(i)] = 1;
+  }
+}
+
+void Checker::name_region(u32 base, u32 bytes) {
+  const u64 end = std::min<u64>(u64(base) + bytes, block_->shared_size) / 16;
+  for (u64 i = (u64(base) + 15) / 16; i < end; i++) {
+    u8& owner = chunks_.cell[i].owner;
+    if (owner == kOutside) owner = kUnwritten;
+    if (owner == kOutsideSplit) owner = kSplit;
   }
 }
 
@@ -33,10 +43,12 @@ void Checker::end_block() {
 
 u32 Checker::site_index() {
   const Site s = block_->me().site;
-  for (std::size_t i = sites_.size(); i-- > 0;)
-    if (sites_[i].line == s.line && sites_[i].file == s.file) return u32(i);
+  const auto same = [&](u32 i) { return sites_[i].line == s.line && sites_[i].file == s.file; };
+  if (same(last_site_)) return last_site_;
+  for (last_site_ = u32(sites_.size()); last_site_-- > 0;)
+    if (same(last_site_)) return last_site_;
   sites_.push_back(s);
-  return u32(sites_.size() - 1);
+  return last_site_ = u32(sites_.size() - 1);
 }
 
 std::string Checker::place(u32 address) const {
@@ -60,11 +72,10 @@ void Checker::report(const char* check, u32 word, int lane, const std::string& w
 }
 
 bool Checker::in_tile(u32 address, int bytes, int lane, const char* what) {
-  if (address % u32(bytes) == 0)
+  const u64 end = u64(address) + u64(bytes);
+  if (address % u32(bytes) == 0 && end <= block_->shared_size)
     for (const SharedRegion& r : block_->regions)
-      if (address >= r.base && address + u32(bytes) <= r.base + r.bytes &&
-          address + u32(bytes) <= block_->shared_size)
-        return true;
+      if (address >= r.base && end <= u64(r.base) + r.bytes) return true;
   findings_.add("bounds", *block_, block_->me().site, lane,
                 std::string(what) + " of " + std::to_string(bytes) + " bytes at shared address " +
                     std::to_string(address) +
@@ -73,71 +84,145 @@ bool Checker::in_tile(u32 address, int bytes, int lane, const char* what) {
   return false;
 }
 
-void Checker::read_word(u32 word, int lane) {
-  Cell& c = cells_[word];
-  Warp& w = block_->me();
-  const u32 me = u32(block_->current);
-  if (c.state == Cell::unwritten) {
-    early_reads_.push_back({word, w.clock[me], block_->current, lane, w.site});
-  } else if (c.state == Cell::pending) {
+void Checker::read_word(const Instruction& n, u32 word, int lane) {
+  const Cell& c = words_.cell[word];
+  if (c.owner == kUnwritten) {
+    early_reads_.push_back({word, n.now, int(n.warp), lane, block_->me().site});
+  } else if (c.owner == kPending) {
     report("async", word, lane,
            "is read while the cp.async of " + party(c.warp, c.lane, c.site) +
                " is in flight: its group was not waited for");
-  } else if (c.warp != me ? c.clock > w.clock[c.warp] : c.lane != lane && c.clock >= w.clock[me]) {
-    const char* missing = c.warp != me ? "no barrier" : "no warp_sync";
+  } else if (c.warp != n.warp ? c.clock > n.clock[c.warp] : c.lane != lane && c.clock >= n.now) {
+    const char* missing = c.warp != n.warp ? "no barrier" : "no warp_sync";
     report(c.async ? "async" : "races", word, lane,
            std::string("is read, and ") + missing + " orders it after the " +
                (c.async ? "cp.async" : "write") + " of " + party(c.warp, c.lane, c.site));
   }
-  const std::size_t at = std::size_t(word) * std::size_t(block_->warps) + me;
-  if (read_clock_[at] != w.clock[me]) read_clock_[at] = w.clock[me], read_site_[at] = site_index();
+  Read& r = words_.read[std::size_t(word) * n.warps + n.warp];
+  if (r.clock != n.now) r = {n.now, n.site};
 }
 
-void Checker::write_word(u32 word, int lane, bool async) {
-  Cell& c = cells_[word];
-  Warp& w = block_->me();
-  const u32 me = u32(block_->current);
+void Checker::write_word(const Instruction& n, u32 word, int lane, bool async) {
+  Cell& c = words_.cell[word];
   const char* by = async ? " by cp.async" : "";
-  if (c.state == Cell::pending)
+  if (c.owner == kPending)
     report("async", word, lane,
            std::string("is written") + by + " while the cp.async of " +
                party(c.warp, c.lane, c.site) + " is in flight");
-  else if (c.state == Cell::written &&
-           (c.warp != me ? c.clock > w.clock[c.warp] : c.lane != lane && c.clock >= w.clock[me]))
+  else if (c.owner != kUnwritten &&
+           (c.warp != n.warp ? c.clock > n.clock[c.warp] : c.lane != lane && c.clock >= n.now))
     report(async || c.async ? "async" : "races", word, lane,
            std::string("is written") + by + ", and " +
-               (c.warp != me ? "no barrier" : "no warp_sync") + " orders it after the " +
+               (c.warp != n.warp ? "no barrier" : "no warp_sync") + " orders it after the " +
                (c.async ? "cp.async" : "write") + " of " + party(c.warp, c.lane, c.site));
-  const std::size_t row = std::size_t(word) * std::size_t(block_->warps);
+  const Read* r = &words_.read[std::size_t(word) * n.warps];
   bool reported = false;
-  for (u32 o = 0; o < u32(block_->warps); o++) {
-    if (o == me || read_clock_[row + o] <= w.clock[o]) continue;
+  for (u32 o = 0; o < n.warps; o++) {
+    if (o == n.warp || r[o].clock <= n.clock[o]) continue;
     if (!reported)
       report(async ? "async" : "races", word, lane,
              std::string("is written") + by + ", and no barrier orders it after the read of " +
-                 party(int(o), -1, read_site_[row + o]));
+                 party(int(o), -1, r[o].site));
     reported = true;
     if (early_reads_.empty()) break;
-    const auto [it, fresh] = overtaken_.try_emplace({word, int(o)}, w.clock[o]);
-    it->second = std::min(it->second, w.clock[o]);
+    const auto [it, fresh] = overtaken_.try_emplace({word, int(o)}, n.clock[o]);
+    it->second = std::min(it->second, n.clock[o]);
   }
-  c = {w.clock[me], u8(me), u8(lane), async ? Cell::pending : Cell::written, async, site_index()};
+  c = writer(n, lane, async);
+}
+
+Checker::Instruction Checker::instruction() {
+  const u32 warp = u32(block_->current);
+  const Warp& w = block_->me();
+  return {w.clock.data(), warp, u32(block_->warps), w.clock[warp], site_index()};
+}
+
+inline Checker::Cell Checker::writer(const Instruction& n, int lane, bool async) {
+  const u8 warp = u8(n.warp), owner = async ? u8(kPending) : warp;
+  return {n.now, owner, warp, u8(lane), async, n.site};
+}
+
+// The access if it is in order, with nothing to report, and nothing but this to note. What a lane
+// itself has written since the last warp_sync is for the words to find.
+template <Access A>
+inline bool Checker::in_order(Shadow& s, u32 i, const Instruction& n, int lane, bool async) {
+  Cell& c = s.cell[i];
+  Read* const r = &s.read[std::size_t(i) * n.warps];
+  const bool seen = c.clock + (c.owner == n.warp) <= n.clock[c.owner];
+  if constexpr (A == Access::read) {
+    if (!seen) return false;
+    if (r[n.warp].clock != n.now) r[n.warp] = {n.now, n.site};
+  } else {
+    if (!seen && c.owner != kUnwritten) return false;
+    bool late = false;  // never by its own reads
+    for (u32 o = 0; o < n.warps; o++) late |= r[o].clock > n.clock[o];
+    if (late) return false;
+    c = writer(n, lane, async);
+  }
+  return true;
+}
+
+void Checker::split(u32 chunk) {
+  Cell& c = chunks_.cell[chunk];
+  if (c.owner == kSplit || c.owner == kOutsideSplit) return;
+  const bool outside = c.owner == kOutside;
+  if (outside) c.owner = kUnwritten;
+  const Read* r = &chunks_.read[std::size_t(chunk) * block_->warps];
+  for (u32 i = 4 * chunk; i < 4 * chunk + 4; i++) {
+    words_.cell[i] = c;
+    std::copy_n(r, block_->warps, &words_.read[std::size_t(i) * block_->warps]);
+  }
+  c = Cell{};
+  c.owner = outside ? kOutsideSplit : kSplit;
+}
+
+template <int Bytes, Access A>
+void Checker::access_words(const Instruction& n, u32 address, int lane, bool async) {
+  for (u32 i = address / 4; i < (address + Bytes) / 4; i++) {
+    if (in_order<A>(words_, i, n, lane, async)) continue;
+    if constexpr (A == Access::read)
+      read_word(n, i, lane);
+    else
+      write_word(n, i, lane, async);
+  }
+}
+
+// False: it lies in no tile.
+template <int Bytes, Access A>
+inline bool Checker::access_lane(const Instruction& n, u32 address, int lane, bool async) {
+  const u32 chunk = address / 16;
+  const bool aligned = address % Bytes == 0 && chunk < chunks_.cell.size();
+  if (Bytes == 16 && aligned && in_order<A>(chunks_, chunk, n, lane, async)) return true;
+  if (!aligned || chunks_.cell[chunk].owner != kSplit) {
+    const char* what = async ? "cp.async" : A == Access::read ? "read" : "write";
+    if (!in_tile(address, Bytes, lane, what)) return false;
+    split(chunk);
+  }
+  access_words<Bytes, A>(n, address, lane, async);
+  return true;
+}
+
+template <int Bytes, Access A>
+void Checker::access_lanes(u32* safe, const u32* address, const i32* ok) {
+  const Instruction n = instruction();
+  for (int lane = 0; lane < 32; lane++) {
+    const bool done = (!ok || ok[lane]) && access_lane<Bytes, A>(n, address[lane], lane, false);
+    // The spare area: poison to read, harmless to write.
+    safe[lane] = done ? address[lane] : block_->shared_size;
+  }
 }
 
 void Checker::shared_access(u32* safe, const u32* address, const i32* ok, int bytes,
                             Access access) {
-  for (int lane = 0; lane < 32; lane++) {
-    safe[lane] = block_->shared_size;  // the spare area: poison to read, harmless to write
-    if (ok && !ok[lane]) continue;
-    if (!in_tile(address[lane], bytes, lane, access == Access::read ? "read" : "write")) continue;
-    safe[lane] = address[lane];
-    for (int i = 0; i < bytes / 4; i++) {
-      if (access == Access::read)
-        read_word(address[lane] / 4 + u32(i), lane);
-      else
-        write_word(address[lane] / 4 + u32(i), lane, false);
-    }
-  }
+  const auto by_size = [&]<Access A>() {
+    if (bytes == 16) return access_lanes<16, A>(safe, address, ok);
+    if (bytes == 8) return access_lanes<8, A>(safe, address, ok);
+    return access_lanes<4, A>(safe, address, ok);
+  };
+  if (access == Access::read)
+    by_size.operator()<Access::read>();
+  else
+    by_size.operator()<Access::write>();
 }
 
 void Checker::global_access(const void* const* address, i32* mask, int bytes, bool write) {
@@ -156,28 +241,37 @@ bool Checker::global_read(int lane, const char* address, int bytes) {
   return global_.access(*block_, lane, address, bytes, false);
 }
 
-bool Checker::async_issue(const PendingCopy& c) {
-  if (!in_tile(c.destination, 16, c.lane, "cp.async")) return false;
-  for (u32 i = 0; i < 4; i++) {
-    write_word(c.destination / 4 + i, c.lane, true);
-    std::memcpy(block_->shared + c.destination + 4 * i, &kPoisonBits, 4);
+void Checker::async_issue(const u32* destination, const char* const* source, const i32* bytes) {
+  const Instruction n = instruction();
+  std::vector<PendingCopy>& copies = block_->me().copies;
+  for (int lane = 0; lane < 32; lane++) {
+    PendingCopy c{destination[lane], source[lane], u8(bytes[lane])};
+    if (c.bytes && !global_read(lane, source[lane], c.bytes)) c.bytes = 0;
+    if (!access_lane<16, Access::write>(n, c.destination, lane, true)) continue;
+    std::fill_n(reinterpret_cast<u32*>(block_->shared + c.destination), 4, kPoisonBits);
+    copies.push_back(c);
   }
-  return true;
 }
 
-void Checker::async_land(const PendingCopy& c) {
-  for (u32 i = 0; i < 4; i++) {
-    Cell& cell = cells_[c.destination / 4 + i];
-    if (cell.state != Cell::pending) continue;  // overwritten in flight, and reported
-    cell.state = Cell::written;
-    cell.clock = block_->me().clock[std::size_t(block_->current)];
+void Checker::async_land(const PendingCopy* copies, std::size_t count) {
+  const u32 now = block_->me().clock[std::size_t(block_->current)];
+  const auto land = [&](Cell& cell) {
+    if (cell.owner != kPending) return;  // overwritten in flight, and reported
+    cell.owner = cell.warp;
+    cell.clock = now;
+  };
+  for (std::size_t i = 0; i < count; i++) {
+    const u32 chunk = copies[i].destination / 16;
+    land(chunks_.cell[chunk]);
+    if (chunks_.cell[chunk].owner == kSplit || chunks_.cell[chunk].owner == kOutsideSplit)
+      for (u32 w = 0; w < 4; w++) land(words_.cell[4 * chunk + w]);
   }
 }
 
 void Checker::warp_sync() { block_->me().clock[std::size_t(block_->current)]++; }
 
 void Checker::barrier_complete(const std::vector<int>& warps) {
-  std::vector<u32> joined(std::size_t(block_->warps), 0);
+  std::array<u32, kClockSize> joined{};
   for (const int i : warps)
     for (std::size_t k = 0; k < joined.size(); k++)
       joined[k] = std::max(joined[k], block_->warp[std::size_t(i)].clock[k]);
