@@ -228,7 +228,7 @@ void Checker::shared_access(u32* safe, const u32* address, const i32* ok, int by
 void Checker::global_access(const void* const* address, i32* mask, int bytes, bool write) {
   for (int lane = 0; lane < 32; lane++)
     if (mask[lane] &&
-        !global_.access(*block_, lane, static_cast<const char*>(address[lane]), bytes, write))
+        !global_.access(*block_, run_, lane, static_cast<const char*>(address[lane]), bytes, write))
       mask[lane] = 0;
 }
 
@@ -238,7 +238,7 @@ bool Checker::global_read(int lane, const char* address, int bytes) {
                   "read of a 16-byte chunk at an address that is not aligned to 16 bytes");
     return false;
   }
-  return global_.access(*block_, lane, address, bytes, false);
+  return global_.access(*block_, run_, lane, address, bytes, false);
 }
 
 void Checker::async_issue(const u32* destination, const char* const* source, const i32* bytes) {

@@ -101,6 +101,7 @@ class Checker {
   u32 site_index();
 
   GlobalShadow& global_;
+  GlobalShadow::Run run_;
   Findings& findings_;
   Block* block_ = nullptr;
   Shadow chunks_, words_;  // a chunk's words count once it is split

@@ -22,6 +22,30 @@ void by_stride(const GlobalTensor& t, int (&order)[4]) {
       std::swap(order[n], order[n - 1]);
 }
 
+// The elements from a tensor's first to behind its last.
+i64 span_of(const GlobalTensor& t) {
+  i64 span = 1;
+  for (int i = 0; i < t.rank; i++) span += (t.extent[i] - 1) * std::max<i64>(t.stride[i], 0);
+  return span;
+}
+
+// Whether every address belongs to one element at most, but for dimensions that are broadcast: a
+// step along a dimension passes all that the smaller ones reach.
+bool nests(const GlobalTensor& t, const int (&order)[4]) {
+  i64 reach = 1;
+  for (int k = t.rank - 1; k >= 0; k--) {
+    const i64 extent = t.extent[order[k]], stride = t.stride[order[k]];
+    if (extent == 1 || stride == 0) continue;
+    if (stride < reach) return false;
+    reach += (extent - 1) * stride;
+  }
+  return true;
+}
+
+i64 quotient(i64 a, i64 b) {  // of what is not negative; a 64-bit division costs several times more
+  return (u64(a) | u64(b)) >> 32 ? a / b : i64(u32(a) / u32(b));
+}
+
 }  // namespace
 
 GlobalShadow::GlobalShadow(std::vector<GlobalTensor> tensors, Findings& findings)
@@ -34,8 +58,47 @@ GlobalShadow::GlobalShadow(std::vector<GlobalTensor> tensors, Findings& findings
       for (i64 i = 0; i < c.elements; i++)
         c.cell[std::size_t(i)].store(0, std::memory_order_relaxed);
     }
+    by_stride(t, c.order);
+    c.span = c.elements ? span_of(t) : 0;
+    i64 next = 1;  // the stride that leaves no gap
+    for (c.dense = t.rank; c.dense > 0; c.dense--) {
+      const i64 extent = t.extent[c.dense - 1];
+      if (extent != 1 && t.stride[c.dense - 1] != next) break;
+      next *= extent;
+    }
     tensors_.push_back(std::move(c));
   }
+  const auto end = [](const Cells& c) { return c.t.base + c.span * c.t.element_size; };
+  for (Cells& c : tensors_) {
+    const int size = c.t.element_size;
+    c.runs = c.elements > 0 && c.dense < c.t.rank && (size & (size - 1)) == 0 &&
+             nests(c.t, c.order);
+    // Where tensors overlap the first one counts: it takes a search, unless all are inputs.
+    for (const Cells& o : tensors_)
+      if (&o != &c && (c.t.output || o.t.output) && o.t.base < end(c) && c.t.base < end(o))
+        c.runs = false;
+  }
+}
+
+// The longest run around an element.
+GlobalShadow::Run GlobalShadow::run_at(Cells& c, const i64 (&coordinate)[4], i64 index) {
+  if (!c.runs) return {};
+  const GlobalTensor& t = c.t;
+  const i64 row = t.extent[t.rank - 1];
+  const auto run_from = [&](int dimension) {
+    const char* begin = t.base;
+    i64 inside = 0, elements = 1;
+    for (int i = 0; i < dimension; i++) begin += coordinate[i] * t.stride[i] * t.element_size;
+    for (int i = dimension; i < t.rank; i++)
+      inside = inside * t.extent[i] + coordinate[i], elements *= t.extent[i];
+    return Run{begin,  u64(elements * t.element_size), u64(t.element_size - 1), index - inside, &c,
+               !c.cell};
+  };
+  const Run run = run_from(c.dense);
+  // Rows of whole aligned chunks: an access within a chunk stays in its row.
+  if ((reinterpret_cast<std::uintptr_t>(run.begin) | u64(row * t.element_size)) % 16 == 0)
+    return run;
+  return run_from(t.rank - 1);
 }
 
 // Strides in descending order peel coordinates off the offset: exact for every layout whose
@@ -45,14 +108,14 @@ GlobalShadow::Cells* GlobalShadow::find(const char* address, int bytes, i64 (&co
   for (Cells& c : tensors_) {
     const GlobalTensor& t = c.t;
     i64 offset = address - t.base;
-    if (c.elements == 0 || offset < 0 || offset % t.element_size) continue;
-    offset /= t.element_size;
-    int order[4];
-    by_stride(t, order);
+    if (offset < 0 || offset >= c.span * t.element_size) continue;
+    const i64 element = quotient(offset, t.element_size);
+    if (offset != element * t.element_size) continue;
+    offset = element;
     bool inside = true;
     for (int k = 0; k < t.rank; k++) {
-      const int i = order[k];
-      coordinate[i] = t.stride[i] > 0 && t.extent[i] > 1 ? offset / t.stride[i] : 0;
+      const int i = c.order[k];
+      coordinate[i] = t.stride[i] > 0 && t.extent[i] > 1 ? quotient(offset, t.stride[i]) : 0;
       if (k + 1 < t.rank || t.stride[i] != 1)
         coordinate[i] = std::min(coordinate[i], t.extent[i] - 1);
       offset -= coordinate[i] * t.stride[i];
@@ -64,23 +127,30 @@ GlobalShadow::Cells* GlobalShadow::find(const char* address, int bytes, i64 (&co
   return nullptr;
 }
 
-bool GlobalShadow::access(Block& b, int lane, const char* address, int bytes, bool write) {
-  i64 at[4];
-  Cells* c = find(address, bytes, at);
+bool GlobalShadow::search(Block& b, Run& run, int lane, const char* address, int bytes,
+                          bool write) {
   const Site site = b.me().site;
-  if (!c) {
-    findings_.add("bounds", b, site, lane,
-                  std::string(write ? "write" : "read") + " of " + std::to_string(bytes) +
-                      " bytes" + outside(address));
-    return false;
-  }
-  if (!c->cell) {
-    if (!write) return true;
-    findings_.add("bounds", b, site, lane, "write to the input " + coordinates(c->t, at));
-    return false;
-  }
+  Cells* c = run.cells;
   i64 index = 0;
-  for (int i = 0; i < c->t.rank; i++) index = index * c->t.extent[i] + at[i];
+  if (c && c->cell && run.holds(address, bytes)) {
+    index = run.first + quotient(address - run.begin, c->t.element_size);
+  } else {
+    i64 at[4];
+    c = find(address, bytes, at);
+    if (!c) {
+      findings_.add("bounds", b, site, lane,
+                    std::string(write ? "write" : "read") + " of " + std::to_string(bytes) +
+                        " bytes" + outside(address));
+      return false;
+    }
+    for (int i = 0; i < c->t.rank; i++) index = index * c->t.extent[i] + at[i];
+    run = run_at(*c, at, index);
+    if (!c->cell) {
+      if (!write) return true;
+      findings_.add("bounds", b, site, lane, "write to the input " + coordinates(c->t, at));
+      return false;
+    }
+  }
   const u64 me = u64(b.index) + 1;
   bool ok = true;  // a lane that races leaves memory alone: the other block may be there now
   for (int i = 0; i < bytes / c->t.element_size; i++) {

@@ -88,6 +88,7 @@ void count_chunks(Block& b, const void* const* address, const i32* bytes) {
 
 void land(Block& b, const PendingCopy& c) {
   char* to = b.shared + c.destination;
+  if (c.bytes == 16) return void(std::memcpy(to, c.source, 16));
   if (c.bytes) std::memcpy(to, c.source, c.bytes);  // a lane that copies nothing may point anywhere
   std::memset(to + c.bytes, 0, std::size_t(16 - c.bytes));
 }
@@ -124,11 +125,7 @@ void cp_async(const u32* destination, const char* const* source, const i32* byte
   count_wavefronts(b, destination, 16);
   count_chunks(b, reinterpret_cast<const void* const*>(source), bytes);
   if (!b.checker) {  // nobody looks: a correct kernel cannot tell a copy that lands at once
-    for (int i = 0; i < 32; i++)
-      if (bytes[i] == 16)
-        std::memcpy(b.shared + destination[i], source[i], 16);
-      else
-        land(b, {destination[i], source[i], u8(bytes[i])});
+    for (int i = 0; i < 32; i++) land(b, {destination[i], source[i], u8(bytes[i])});
     return;
   }
   b.checker->async_issue(destination, source, bytes);
