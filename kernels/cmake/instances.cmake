@@ -187,8 +187,8 @@ function(tessera_add_sim_modules)
     tessera_isa_flags(${level} flags)
     # The emulator itself: in the module, and for this machine's own level in the tests of its parts.
     add_library(tessera_sim_objects_${level} OBJECT
-      sim/block.cc sim/checker.cc sim/exp2.cc sim/fiber.cc sim/launch.cc sim/memory.cc sim/module.cc
-      sim/tensor_core.cc sim/simd.cc)
+      sim/block.cc sim/checker.cc sim/exp2.cc sim/fiber.cc sim/findings.cc sim/global_shadow.cc sim/launch.cc
+      sim/memory.cc sim/module.cc sim/tensor_core.cc sim/simd.cc)
     target_include_directories(tessera_sim_objects_${level} SYSTEM PUBLIC ${TESSERA_HIGHWAY_INCLUDE})
     target_compile_options(tessera_sim_objects_${level} PUBLIC ${flags})
     target_compile_definitions(tessera_sim_objects_${level} PRIVATE TESSERA_ISA="${level}")
