@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention kernels written for the GPU, run bit for bit on the CPU.
+"""Attention kernels written for the GPU, run there or bit for bit on the CPU.
 
 >>> import tessera
 >>> q, k, v = (tessera.random((1, 2, 64, 32), "float16", tensor=i) for i in range(3))
@@ -7,7 +7,8 @@
 >>> tessera.last_report()["kernel"]
 'flash_forward'
 """
-from ._attention import FindingError, UnsupportedError, attention, kernels, last_report, random
+from ._attention import attention, kernels, last_report, random
+from ._errors import FindingError, UnsupportedError
 
 __version__ = "0.1.0"
 __all__ = ["FindingError", "UnsupportedError", "attention", "kernels", "last_report", "random"]

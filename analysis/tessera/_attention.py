@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The public functions, on NumPy arrays.
+"""The public functions.
 
 The C library validates the arguments, so that a message reads the same in C, C++ and Python.
 Refused here is only what has no C form.
@@ -11,14 +11,16 @@ import json
 import operator
 import threading
 from collections.abc import Sequence
-from typing import Any, Literal, SupportsFloat, SupportsIndex, Union, overload
+from typing import Any, Literal, SupportsFloat, SupportsIndex, TypeVar, Union, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from . import _arrays
 from . import _library as c
+from ._errors import FindingError, UnsupportedError
 
-Array = NDArray[Any]
+Array = TypeVar("Array")  # of one package: NumPy's, torch's, ...
 Align = Literal["top-left", "bottom-right"]
 Causal = Union[bool, Align]
 Limit = Union[SupportsIndex, None]
@@ -38,32 +40,11 @@ _ALIGN = {
 _last = threading.local()  # .report: JSON of this thread's last attention()
 
 
-class UnsupportedError(RuntimeError):
-    """A valid request that nothing here can run: a kernel, type, configuration or card."""
-
-
-class FindingError(RuntimeError):
-    """The emulator's checks found faults in a kernel.
-
-    ``findings`` lists them all, each a dict with ``check``, ``message`` and ``count``; the error's
-    text is the first one's message.
-    """
-
-    def __init__(self, findings: list[dict[str, Any]]) -> None:
-        super().__init__(findings)  # args, so that the error can be pickled
-        self.findings = findings
-
-    def __str__(self) -> str:
-        if not self.findings:
-            return "the emulator's checks found a fault"
-        more = len(self.findings) - 1
-        return f"{self.findings[0]['message']}" + (f" (and {more} more)" if more else "")
-
-
 @overload
 def attention(
     q: Array, k: Array, v: Array, *, causal: Causal = ..., window: Window | None = ...,
     align: Align | None = ..., scale: SupportsFloat | None = ..., return_lse: Literal[False] = ...,
+    out: Array | None = ..., stream: Any = ...,
     kernel: str | None = ..., arch: str | None = ...,
     card: str | None = ..., config: str | None = ..., exp2: str | None = ..., isa: str | None = ...,
     numerics: str | None = ..., threads: SupportsIndex = ..., order_seed: SupportsIndex = ...,
@@ -75,6 +56,7 @@ def attention(
 def attention(
     q: Array, k: Array, v: Array, *, causal: Causal = ..., window: Window | None = ...,
     align: Align | None = ..., scale: SupportsFloat | None = ..., return_lse: Literal[True],
+    out: Array | None = ..., lse_out: Array | None = ..., stream: Any = ...,
     kernel: str | None = ..., arch: str | None = ...,
     card: str | None = ..., config: str | None = ..., exp2: str | None = ..., isa: str | None = ...,
     numerics: str | None = ..., threads: SupportsIndex = ..., order_seed: SupportsIndex = ...,
@@ -92,6 +74,9 @@ def attention(
     align: Align | None = None,
     scale: SupportsFloat | None = None,
     return_lse: bool = False,
+    out: Array | None = None,
+    lse_out: Array | None = None,
+    stream: Any = None,
     kernel: str | None = None,
     arch: str | None = None,
     card: str | None = None,
@@ -103,17 +88,25 @@ def attention(
     order_seed: SupportsIndex = 0,
     checks: bool = False,
 ) -> Array | tuple[Array, Array]:
-    """softmax(scale * q @ k.T + mask) @ v, by a GPU kernel on the emulator.
+    """softmax(scale * q @ k.T + mask) @ v, by a GPU kernel: on the GPU, or on the emulator.
 
     Arrays
         q is (batch, heads, q_len, head_dim); k and v are (batch, heads_kv, k_len, head_dim).
         heads is a multiple of heads_kv: query head h reads key head h // (heads // heads_kv).
-        head_dim is at most 128. All have one dtype: float32, float16, or bfloat16 (of the package
-        ml_dtypes).
+        head_dim is at most 128. All have one dtype: float32, float16, or bfloat16 (NumPy: of the
+        package ml_dtypes).
 
-        Strides are free. Zero strides (np.broadcast_to) and transposed views are passed as they
-        are; an array is copied first if its innermost axis is not contiguous, a stride is negative,
-        or it is unaligned or byte-swapped.
+        All are of one package and on one device. NumPy's arrays, and any that DLPack says are on
+        the CPU, run on the emulator. Arrays on a CUDA device (torch, CuPy, whatever has __dlpack__
+        or __cuda_array_interface__) run there, if the library was built with CUDA. The call
+        returns once the work is queued, and can be captured into a CUDA graph.
+
+        There is no backward yet: under torch's grad mode, tensors that require a gradient are
+        refused.
+
+        Strides are free. Zero strides and transposed views are passed as they are. NumPy's and
+        torch's arrays are copied first if the innermost axis is not contiguous, and NumPy's if a
+        stride is negative or they are unaligned or byte-swapped; other packages' are refused.
 
     Options (None or 0: the library chooses)
         causal: False; True or "top-left" (key j is visible to query i if j <= i, as in PyTorch); or
@@ -123,64 +116,93 @@ def attention(
         align: where query i stands: "top-left" (the default, unless causal says otherwise): at key
             i; "bottom-right" (FlashAttention's window_size): at i + k_len - q_len.
         scale: factor of the scores, 1 / sqrt(head_dim) by default.
+        out, lse_out: arrays that take O and LSE, as q is of package and device. O may be strided,
+            innermost 1; LSE is contiguous and needs return_lse. Needed on a CUDA device if q is
+            neither torch's nor CuPy's.
+        stream: of the CUDA device: a cudaStream_t as an integer, or a stream of torch or CuPy. By
+            default the current one of torch or CuPy, otherwise the one that
+            __cuda_array_interface__ names, otherwise the legacy default stream. A stream that is
+            given first waits for the arrays' own, as DLPack has it (__cuda_array_interface__ has
+            no such thing). Whoever reads the results waits for it; until it is done, arrays that
+            are not torch's must be kept.
         kernel, config: names that kernels() lists; flash_forward by default.
-        arch: whose code, "sm_75", "sm_89" or "sm_90".
+        arch: whose code, "sm_75", "sm_89" or "sm_90"; on a CUDA device its own by default.
+        exp2: "soft" (by default on the emulator) or "hardware" (by default on a CUDA device).
+
+    Options of the emulator
         card: whose arithmetic and limits, "t4", "rtx4070" or "h200".
-        exp2: "soft" or "hardware". numerics: "exact" (the card's tensor cores) or "fma" (faster).
+        numerics: "exact" (the card's tensor cores) or "fma" (faster).
         isa: "best", "v2", "v3" or "v4", the CPU's instructions; results do not depend on it.
-        threads: of the emulator, one a core by default. order_seed: shuffles blocks and warps;
-            results depend on neither.
+        threads: one a core by default. order_seed: shuffles blocks and warps; results depend on
+            neither.
         checks: look for races, reads of unwritten memory and other faults; slow.
 
     Returns
         O, shaped as q, in q's dtype; with return_lse also LSE, float32 (batch, heads, q_len): the
         natural log of the sum over the visible keys of exp(score). A row without a visible key has
-        O = 0 and LSE = -inf. last_report() tells what ran.
+        O = 0 and LSE = -inf. Both are out and lse_out if given, otherwise new arrays of q's package
+        (NumPy's, if q's cannot make one of NumPy's). last_report() tells what ran.
 
     Raises
         ValueError: an invalid argument; the message names it.
-        TypeError: not an array, or an array of another dtype.
-        UnsupportedError: no such kernel, configuration or card, or one that cannot do this.
+        TypeError: not an array, or one of another dtype or package.
+        UnsupportedError: no such kernel, configuration, card or device, or one that cannot do this.
         FindingError: checks found a fault.
         RuntimeError: a launch failed.
     """
     _last.report = b"{}"
-    inputs = [_tensor(name, array) for name, array in (("q", q), ("k", k), ("v", v))]
-    left, right = _window(window)
-    options = c.Options(
-        struct_size=ctypes.sizeof(c.Options),
-        kernel=_string("kernel", kernel),
-        arch=_string("arch", arch),
-        card=_string("card", card),
-        config=_string("config", config),
-        exp2=_string("exp2", exp2),
-        isa=_string("isa", isa),
-        numerics=_string("numerics", numerics),
-        causal=_causal(causal),
-        has_scale=scale is not None,
-        scale=0.0 if scale is None else _real("scale", scale),
-        threads=_integer("threads", threads, -(2**31), 2**31 - 1),
-        checks=bool(checks),
-        order_seed=_integer("order_seed", order_seed, 0, 2**64 - 1),
-        has_left=left is not None,
-        has_right=right is not None,
-        left=left or 0,
-        right=right or 0,
-        align=_align(align),
-    )
-    o = np.empty(q.shape, q.dtype.newbyteorder("="))
-    lse = np.empty(q.shape[:3], np.float32) if return_lse else None
+    if lse_out is not None and not return_lse:
+        raise ValueError("lse_out: return_lse is False")
+    with _arrays.Call(q, stream) as call:
+        inputs = [call.input(name, array) for name, array in (("q", q), ("k", k), ("v", v))]
+        if call.cuda:
+            _refuse_on_cuda(card=card, isa=isa, numerics=numerics, threads=threads,
+                            order_seed=order_seed, checks=checks)
+        left, right = _window(window)
+        options = c.Options(
+            struct_size=ctypes.sizeof(c.Options),
+            kernel=_string("kernel", kernel),
+            arch=_string("arch", arch),
+            card=_string("card", card),
+            config=_string("config", config),
+            exp2=_string("exp2", exp2),
+            isa=_string("isa", isa),
+            target=b"cuda" if call.cuda else b"sim",
+            numerics=_string("numerics", numerics),
+            causal=_causal(causal),
+            has_scale=scale is not None,
+            scale=0.0 if scale is None else _real("scale", scale),
+            threads=_integer("threads", threads, -(2**31), 2**31 - 1),
+            checks=bool(checks),
+            order_seed=_integer("order_seed", order_seed, 0, 2**64 - 1),
+            has_left=left is not None,
+            has_right=right is not None,
+            left=left or 0,
+            right=right or 0,
+            align=_align(align),
+        )
+        o = call.empty("out", inputs[0], rank=4) if out is None else out
+        lse: Any = lse_out
+        if return_lse and lse_out is None:
+            lse = call.empty("lse_out", inputs[0], rank=3, dtype="float32")
+        o_tensor = call.output("out", o)
+        lse_tensor = None if lse is None else call.output("lse_out", lse)
+        options.stream = call.stream  # known once every array was seen
+        call.order()
 
-    lib = c.library()
-    status = lib.tessera_attention(
-        *(ctypes.byref(tensor) for tensor in inputs),
-        ctypes.byref(_tensor("o", o)),
-        None if lse is None else ctypes.byref(_tensor("lse", lse)),
-        ctypes.byref(options),
-    )
-    _last.report = lib.tessera_last_report()
-    _raise_for(status)
-    return o if lse is None else (o, lse)
+        lib = c.library()
+        status = lib.tessera_attention(
+            *(ctypes.byref(tensor) for tensor in inputs),
+            ctypes.byref(o_tensor),
+            None if lse_tensor is None else ctypes.byref(lse_tensor),
+            ctypes.byref(options),
+        )
+        _last.report = lib.tessera_last_report()
+        _raise_for(status)
+        o = call.result(o) if out is None else out
+        if return_lse:
+            return o, (call.result(lse) if lse_out is None else lse_out)
+        return o
 
 
 def last_report() -> dict[str, Any]:
@@ -204,19 +226,14 @@ def random(
     seed: SupportsIndex = 0,
     tensor: SupportsIndex = 0,
     scale: SupportsFloat = 1.0,
-) -> Array:
-    """A contiguous array of about normal values with standard deviation `scale`.
+) -> NDArray[Any]:
+    """A contiguous NumPy array of about normal values with standard deviation `scale`.
 
     Element i, in C order, depends on (seed, tensor, i) alone and is the same on every machine.
     dtype is float32, float16 or bfloat16. seed is below 2**64 and tensor below 2**32.
     """
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        try:
-            import ml_dtypes  # noqa: F401  makes the name known to NumPy
-        except ImportError:
-            raise TypeError("dtype: bfloat16 needs the package ml_dtypes") from None
-    kind = np.dtype(dtype).newbyteorder("=")
-    code = _dtype_code("dtype:", kind)
+    kind = _arrays.numpy_dtype("dtype", dtype).newbyteorder("=")
+    code = _arrays.dtype_code("dtype:", kind.name)
     array = np.empty(shape, kind)
     _raise_for(
         c.library().tessera_fill(
@@ -231,41 +248,10 @@ def random(
     return array
 
 
-def _tensor(name: str, array: Array) -> c.Tensor:
-    """The C form of `array`, or of a copy where C cannot follow its strides; it owns that copy."""
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"{name}: {type(array).__name__} is not a NumPy array")
-    code = _dtype_code(f"{name}: dtype", array.dtype)
-    if array.ndim > c.MAX_RANK:
-        raise ValueError(f"{name}: rank {array.ndim} is above {c.MAX_RANK}")
-
-    # NumPy leaves anything in a stride that no element is reached by: there, say the compact one.
-    strides: list[int] = []
-    compact = 1
-    for length, step in zip(reversed(array.shape), reversed(array.strides)):
-        strides.insert(0, step // array.itemsize if length > 1 and array.size else compact)
-        compact = strides[0] * max(length, 1)
-    # aligned: the base and all strides are multiples of the element's size.
-    readable = array.flags.aligned and array.dtype.isnative and strides[-1:] in ([], [1])
-    if not readable or any(stride < 0 for stride in strides):
-        return _tensor(name, _copy(array))
-
-    tensor = c.Tensor(array.ctypes.data, code, array.ndim, array.shape, tuple(strides))
-    tensor.array = array  # the caller may hold no reference to a copy
-    return tensor
-
-
-def _copy(array: Array) -> Array:
-    """A native, aligned copy, contiguous but for axes of stride 0, which are not written out."""
-    once = tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides[:-1])
-    native = array.dtype.newbyteorder("=")
-    return np.broadcast_to(np.array(array[once], native, order="C"), array.shape)
-
-
-def _dtype_code(what: str, dtype: np.dtype[Any]) -> int:
-    if dtype.name not in c.DTYPES:
-        raise TypeError(f"{what} {dtype.name} is not one of {', '.join(c.DTYPES)}")
-    return c.DTYPES[dtype.name]
+def _refuse_on_cuda(**options: Any) -> None:
+    for name, value in options.items():
+        if value:
+            raise ValueError(f"{name}: it is the emulator's, and q is on a CUDA device")
 
 
 def _causal(value: Causal) -> int:
@@ -344,6 +330,9 @@ def _raise_for(status: int) -> None:
     if status == c.FINDING:
         raise FindingError(last_report().get("findings", []))
     message = c.library().tessera_last_error().decode()
+    for name, here in (("o", "out"), ("lse", "lse_out")):
+        if message.startswith(f"{name}: "):  # it names the argument as C has it
+            message = here + message[len(name):]
     if status == c.INVALID_ARGUMENT:
         raise ValueError(message)
     if status == c.UNSUPPORTED:

@@ -13,6 +13,7 @@ NAME = "libtessera.so"
 
 OK, INTERNAL_ERROR, INVALID_ARGUMENT, UNSUPPORTED, FINDING = range(5)  # tessera_status
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}  # tessera_dtype, by NumPy's name
+DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
 CAUSAL_NONE, CAUSAL_TOP_LEFT, CAUSAL_BOTTOM_RIGHT = range(3)  # tessera_causal
 ALIGN_DEFAULT, ALIGN_TOP_LEFT, ALIGN_BOTTOM_RIGHT = range(3)  # tessera_align
 MAX_RANK = 4

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tessera
-from tessera import _attention, _library
+from tessera import _arrays, _library
 
 try:
     import ml_dtypes
@@ -394,7 +394,7 @@ def test_overlapping_windows_of_keys():
 
 
 def c_view(array):
-    tensor = _attention._tensor("q", array)
+    tensor = _arrays.numpy_tensor("q", array)
     return tensor, list(tensor.shape)[: array.ndim], list(tensor.stride)[: array.ndim]
 
 
