@@ -38,18 +38,18 @@ constexpr GoldenShape kMoreShapes[] = {
 };
 
 // flash_step1 over its shapes; flash_forward over all of them, with every configuration of every
-// arch that a shape has. Soft exp2.
+// arch that a shape has, and a few masks and scales more. Soft exp2.
 inline std::vector<Case> golden_cases() {
   std::vector<Case> all;
   const auto add = [&](const std::string& kernel, const ConfigRow& row, Dtype d,
-                       const GoldenShape& s) {
+                       const GoldenShape& s) -> Case& {
     Case c;
     c.kernel = kernel, c.arch = std::string(name_of(row.arch)), c.card = "h200", c.dtype = d;
     c.config = std::string(row.name);
     c.batch = s.batch, c.heads = s.heads, c.heads_kv = s.heads_kv;
     c.q_len = s.q_len, c.k_len = s.k_len, c.head_dim = s.head_dim;
     c.causal = s.causal, c.magnitude = s.magnitude;
-    all.push_back(c);
+    return all.emplace_back(c);
   };
   for (const ConfigRow& row : kRows)
     for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
@@ -64,6 +64,14 @@ inline std::vector<Case> golden_cases() {
         if (own_bucket(s)) add("flash_forward", row, d, s);
       for (const GoldenShape& s : kMoreShapes)
         if (own_bucket(s)) add("flash_forward", row, d, s);
+      // Windows; scales: negative, zero, and so large that no maximum can be folded.
+      const int bucket = row.has_bucket(32) ? 32 : row.has_bucket(96) ? 96 : 128;
+      const GoldenShape s{1, 2, 1, 150, 270, bucket, kFull, 1};
+      Case& window = add("flash_forward", row, d, s);
+      window.left = 70, window.right = 5;
+      Case& last = add("flash_forward", row, d, s);
+      last.left = 63, last.right = 0, last.align = Align::bottom_right;
+      for (const double scale : {-0.5, 0.0, 5000.0}) add("flash_forward", row, d, s).scale = scale;
     }
   return all;
 }
