@@ -128,7 +128,8 @@ class Call:
 
     def _tensor(self, name: str, array: Any, written: bool) -> c.Tensor:
         package = _package(name, array)
-        if package != self._package:
+        numpys_result = written and package == "numpy" and not self.cuda
+        if package != self._package and not numpys_result:
             raise TypeError(
                 f"{name}: it is a {_type(array)}, and q is a {_type(self._q)}; "
                 f"all arrays must be of one package"
