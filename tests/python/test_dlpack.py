@@ -514,6 +514,20 @@ def test_torch_on_the_cpu(dtype):
     assert got[0] is out and got[1] is lse_out and torch.equal(out, o) and torch.equal(lse_out, lse)
 
 
+@every_dtype
+def test_jax_on_the_cpu(dtype):
+    jax = pytest.importorskip("jax")
+    arrays = draw_qkv(1, 2, 1, 20, 30, 32, dtype)
+    with jax.default_device(jax.devices("cpu")[0]):
+        theirs = [jax.numpy.asarray(x) for x in arrays]
+        got = tessera.attention(*theirs, return_lse=True)
+    for g, w in zip(got, check(*arrays)):
+        assert isinstance(g, jax.Array)
+        assert_same_bits(np.asarray(g), w)
+    with raises(TypeError, "^out: ", "immutable"):
+        tessera.attention(*theirs, out=theirs[0])
+
+
 def test_torch_refuses():
     torch = pytest.importorskip("torch")
     tensors = {name: torch.from_numpy(x) for name, x in zip("qkv", draw_qkv(1, 1, 1, 4, 4, 8))}
