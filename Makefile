@@ -7,7 +7,7 @@ JOBS ?= $(shell nproc)
 BUILD = $(if $(filter release ci,$(PRESET)),build,build-$(PRESET))
 
 # make check-one: which instance. A kernel without a head_dim (matmul) is named without one.
-KERNEL ?= flash_step1
+KERNEL ?= flash_forward
 ARCH ?= sm_89
 DTYPE ?= f16
 CONFIG ?=
@@ -48,7 +48,7 @@ quick: ## build, then the quick tests alone
 	@ctest --preset $(PRESET) -j $(JOBS) -L '^quick$$'
 
 # In a build folder of its own, without the CUDA part, so that an edit of a kernel's header rebuilds one file.
-check-one: ## one emulator instance: KERNEL=flash_step1 ARCH=sm_89 DTYPE=f16 HEAD_DIM=64 [CONFIG=] [ARGS=]
+check-one: ## one emulator instance: KERNEL=flash_forward ARCH=sm_89 DTYPE=f16 HEAD_DIM=64 [CONFIG=] [ARGS=]
 	@.ci/install
 	@cmake --preset one >/dev/null \
 	  -DTESSERA_ONLY=$(KERNEL)/$(ARCH)/$(DTYPE)$(if $(HEAD_DIM),/d$(HEAD_DIM))$(if $(CONFIG),/$(CONFIG))

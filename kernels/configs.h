@@ -57,7 +57,7 @@ struct ConfigRow {
   unsigned head_dims;  // bit d/32 for bucket d; bit 0: the kernel has no head_dim
   int rows, cols, depth, warps, stages;
   QHome q;
-  int blocks;
+  int blocks, local;
   Variant variant;
   unsigned where;
 
@@ -79,9 +79,10 @@ constexpr unsigned bucket_bits(std::string_view list) {  // "32|64" -> bits 1 an
 constexpr unsigned f32 = 1, f16 = 2, bf16 = 4, field = 8;
 constexpr unsigned cuda = 1, sim = 2;
 #define TESSERA_CONFIG(kernel, arch, name, dtypes, head_dims, rows, cols, depth, warps, stages, q, \
-                       blocks, variant, where)                                                     \
-  ConfigRow{#kernel, Arch::arch, #name,    dtypes, bucket_bits(#head_dims), rows, cols, depth,     \
-            warps,   stages,     QHome::q, blocks, Variant::variant,        where},
+                       blocks, local, variant, where)                                              \
+  ConfigRow{                                                                                       \
+      #kernel, Arch::arch, #name,  dtypes, bucket_bits(#head_dims), rows, cols, depth, warps,      \
+      stages,  QHome::q,   blocks, local,  Variant::variant,        where},
 constexpr ConfigRow kRows[] = {
 #include "kernels/configs.def"
 };

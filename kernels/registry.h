@@ -53,9 +53,8 @@ const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, in
 // The smallest head_dim bucket of a row that holds head_dim; -1 if none does; 0 for a row without
 // head_dim.
 int bucket_of(const ConfigRow& row, int head_dim);
-// kernel/arch/dtype[/dBUCKET]/config[/exp2]: the last for attention kernels on CUDA (the emulator has
-// one instance for both: of_launch), the dBUCKET for kernels with head_dim
-// the third.
+// kernel/arch/dtype[/dBUCKET]/config[/exp2]: the last for attention kernels on CUDA (the emulator
+// has one instance for both: of_launch), the dBUCKET for kernels with head_dim the third.
 std::string instance_key(const KernelRow& kernel, Arch arch, Dtype dtype, int bucket,
                          std::string_view config, Exp2 exp2);
 // Every instance of the table, as CMake builds them for a target: what tests count.

@@ -89,7 +89,7 @@ void run_block(Block& b, void (*entry)(const void*), const void* args, u64 order
   b.regions.clear();
   for (Warp& w : b.warp) {
     w.done = false, w.barrier = -1, w.site = {};
-    w.groups.clear(), w.open.clear();
+    w.groups.clear(), w.copies.clear();
     w.fiber.start(warp_main, &start);
   }
   if (b.checker) b.checker->start_block(b);

@@ -2,6 +2,7 @@
 // One thread block in the emulator: its shared memory, its warps as fibers, its counters. A block
 // runs on one thread of the pool from start to end; `self()` is the block that this thread runs.
 #pragma once
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -75,18 +76,20 @@ struct PendingCopy {
   u32 destination;
   const void* source;
   u8 bytes;  // from the source; the rest of the 16 is zero
-  u8 lane;
 };
+
+constexpr int kMaxWarps = 32;              // of a block
+constexpr int kClockSize = kMaxWarps + 8;  // of a vector clock: beyond the warps always 0
 
 struct Warp {
   Fiber fiber;
   bool done = false;
-  int barrier = -1;                              // the barrier it waits at; -1: none
-  int barrier_warps = 0;                         // how many warps that barrier waits for
-  Site site;                                     // of the last tile operation or barrier
-  std::vector<std::vector<PendingCopy>> groups;  // committed cp.async groups, oldest first
-  std::vector<PendingCopy> open;
-  std::vector<u32> clock;  // vector clock, one entry a warp (checks)
+  int barrier = -1;                   // the barrier it waits at; -1: none
+  int barrier_warps = 0;              // how many warps that barrier waits for
+  Site site;                          // of the last tile operation or barrier
+  std::vector<PendingCopy> copies;    // cp.async in flight, oldest first (checks)
+  std::vector<std::size_t> groups;    // where in them each committed group ends
+  std::array<u32, kClockSize> clock;  // vector clock (checks)
 };
 
 struct Block {

@@ -8,231 +8,27 @@
 
 namespace tessera::sim {
 
-std::string file_line(Site s) {
-  const char* name = std::strrchr(s.file, '/');
-  return std::string(name ? name + 1 : s.file) + ":" + std::to_string(s.line);
-}
-
-// ---- findings
-
-void Findings::add(const char* check, i64 block, int warp, Site site, int lane,
-                   const std::string& what) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const i64 order = block * 64 + warp;  // the first in this order is described, whatever ran first
-  auto [it, fresh] = entries_.try_emplace({check, site.file, site.line},
-                                          Entry{order, {check, "", 0}});
-  Entry& e = it->second;
-  e.finding.count++;
-  if (!fresh && order >= e.order) return;
-  e.order = order;
-  e.finding.message = kernel_ + ": block " + std::to_string(block) + ", warp " +
-                      std::to_string(warp) + (lane < 0 ? "" : ", lane " + std::to_string(lane)) +
-                      ", " + file_line(site) + ": " + what + ". Repeat: " + repeat_;
-}
-
-void Findings::add_launch(const char* check, const std::string& what) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  auto [it, fresh] = entries_.try_emplace({check, what, 0}, Entry{i64(1) << 62, {check, "", 0}});
-  it->second.finding.count++;
-  it->second.finding.message = kernel_ + ": " + what + ". Repeat: " + repeat_;
-}
-
-std::vector<Finding> Findings::take() {
-  std::vector<Entry> sorted;
-  for (auto& [key, e] : entries_) sorted.push_back(std::move(e));
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const Entry& a, const Entry& b) { return a.order < b.order; });
-  std::vector<Finding> r;
-  for (Entry& e : sorted) r.push_back(std::move(e.finding));
-  entries_.clear();
-  return r;
-}
-
-// ---- global memory
-
-namespace {
-
-std::string list(int rank, const i64* x) {
-  std::string s = "(";
-  for (int i = 0; i < rank; i++) s += (i ? ", " : "") + std::to_string(x[i]);
-  return s + ")";
-}
-std::string coordinates(const GlobalTensor& t, const i64* c) { return t.name + list(t.rank, c); }
-
-// The tensor's dimensions, largest stride first.
-void by_stride(const GlobalTensor& t, int (&order)[4]) {
-  for (int k = 0; k < 4; k++) order[k] = k;
-  for (int k = 1; k < t.rank; k++)
-    for (int n = k; n > 0 && t.stride[order[n]] > t.stride[order[n - 1]]; n--)
-      std::swap(order[n], order[n - 1]);
-}
-
-}  // namespace
-
-GlobalShadow::GlobalShadow(std::vector<GlobalTensor> tensors, Findings& findings)
-    : findings_(findings) {
-  for (const GlobalTensor& t : tensors) {
-    Cells c{t, 1, nullptr};
-    for (int i = 0; i < t.rank; i++) c.elements *= t.extent[i];
-    if (t.output && c.elements > 0) {
-      c.cell.reset(new std::atomic<u64>[std::size_t(c.elements)]);
-      for (i64 i = 0; i < c.elements; i++)
-        c.cell[std::size_t(i)].store(0, std::memory_order_relaxed);
-    }
-    tensors_.push_back(std::move(c));
-  }
-}
-
-// Strides in descending order peel coordinates off the offset: exact for every layout whose
-// dimensions nest (permuted, sliced, padded, broadcast). An offset in a gap leaves a rest, or a
-// coordinate past its extent.
-GlobalShadow::Cells* GlobalShadow::find(const char* address, int bytes, i64 (&coordinate)[4]) {
-  for (Cells& c : tensors_) {
-    const GlobalTensor& t = c.t;
-    i64 offset = address - t.base;
-    if (c.elements == 0 || offset < 0 || offset % t.element_size) continue;
-    offset /= t.element_size;
-    int order[4];
-    by_stride(t, order);
-    bool inside = true;
-    for (int k = 0; k < t.rank; k++) {
-      const int i = order[k];
-      coordinate[i] = t.stride[i] > 0 && t.extent[i] > 1 ? offset / t.stride[i] : 0;
-      if (k + 1 < t.rank || t.stride[i] != 1)
-        coordinate[i] = std::min(coordinate[i], t.extent[i] - 1);
-      offset -= coordinate[i] * t.stride[i];
-      inside = inside && coordinate[i] < t.extent[i];
-    }
-    const i64 last = t.extent[t.rank - 1] - coordinate[t.rank - 1];  // elements to the row's end
-    if (inside && offset == 0 && bytes <= last * t.element_size) return &c;
-  }
-  return nullptr;
-}
-
-bool GlobalShadow::access(Block& b, int lane, const char* address, int bytes, bool write) {
-  i64 at[4];
-  Cells* c = find(address, bytes, at);
-  const Site site = b.me().site;
-  if (!c) {
-    findings_.add("bounds", b, site, lane,
-                  std::string(write ? "write" : "read") + " of " + std::to_string(bytes) +
-                      " bytes" + outside(address));
-    return false;
-  }
-  if (!c->cell) {
-    if (!write) return true;
-    findings_.add("bounds", b, site, lane, "write to the input " + coordinates(c->t, at));
-    return false;
-  }
-  i64 index = 0;
-  for (int i = 0; i < c->t.rank; i++) index = index * c->t.extent[i] + at[i];
-  const u64 me = u64(b.index) + 1;
-  bool ok = true;  // a lane that races leaves memory alone: the other block may be there now
-  for (int i = 0; i < bytes / c->t.element_size; i++) {
-    std::atomic<u64>& cell = c->cell[std::size_t(index + i)];
-    u64 was = cell.load(std::memory_order_relaxed), now;
-    if (!write) {
-      if ((was & 0xffffffff) == me) continue;
-      const std::lock_guard<std::mutex> lock(mutex_);
-      early_reads_.push_back({c, index + i, b.index, b.current, lane, site});
-      ok = false;
-      continue;
-    }
-    do {
-      now = (was >> 32 ? was & ~u64(0xffffffff) : me << 32) | me;
-    } while (!cell.compare_exchange_weak(was, now, std::memory_order_relaxed));
-    const u64 writer = was & 0xffffffff;
-    if (!writer) continue;
-    const std::string what = element(*c, index + i) + " is written ";
-    if (writer == me)
-      findings_.add("coverage", b, site, lane, what + "twice");
-    else
-      findings_.add("races", b, site, lane,
-                    what + "by block " + std::to_string(writer - 1) + " too");
-    ok = ok && writer == me;
-  }
-  return ok;
-}
-
-std::string GlobalShadow::outside(const char* address) const {
-  const GlobalTensor* nearest = nullptr;
-  i64 distance = 0;
-  for (const Cells& c : tensors_) {
-    i64 last = 0;
-    for (int i = 0; i < c.t.rank; i++) last += (c.t.extent[i] - 1) * c.t.stride[i];
-    const i64 offset = address - c.t.base, end = c.elements ? (last + 1) * c.t.element_size : 0;
-    const i64 d = offset < 0 ? -offset : std::max<i64>(offset - end + 1, 0);
-    if (!nearest || d < distance) nearest = &c.t, distance = d;
-  }
-  if (!nearest) return ", and the launch has no tensor";
-  const GlobalTensor& t = *nearest;
-  i64 offset = address - t.base;
-  if (offset < 0) return ", " + std::to_string(-offset) + " before the start of " + t.name;
-  if (offset % t.element_size) return " across the elements of " + std::string(t.name);
-  // Coordinates that are not held to the shape: X(10, 0) is one row past ten, X(3, 32) in the
-  // padding of row 3.
-  offset /= t.element_size;
-  i64 at[4];
-  int order[4];
-  by_stride(t, order);
-  for (int k = 0; k < t.rank; k++) {
-    const i64 stride = t.stride[order[k]];
-    at[order[k]] = stride > 0 ? offset / stride : 0;
-    offset -= at[order[k]] * stride;
-  }
-  return " at " + coordinates(t, at) + ", outside its shape " + list(t.rank, t.extent);
-}
-
-std::string GlobalShadow::element(const Cells& c, i64 index) {
-  i64 at[4];
-  for (int i = c.t.rank - 1; i >= 0; i--) at[i] = index % c.t.extent[i], index /= c.t.extent[i];
-  return coordinates(c.t, at);
-}
-
-void GlobalShadow::finish() {
-  // Blocks are never ordered: what another block writes, before or after, races with the read.
-  for (const EarlyRead& r : early_reads_) {
-    const u64 writers = r.tensor->cell[std::size_t(r.index)].load(std::memory_order_relaxed),
-              me = u64(r.block) + 1;
-    const u64 last = writers & 0xffffffff, other = last != me ? last : writers >> 32;
-    if (other && other != me)
-      findings_.add("races", r.block, r.warp, r.site, r.lane,
-                    "read of the output " + element(*r.tensor, r.index) + ", which block " +
-                        std::to_string(other - 1) + " writes");
-    else
-      findings_.add(
-          "uninit", r.block, r.warp, r.site, r.lane,
-          "read of the output " + element(*r.tensor, r.index) + " that nobody has written");
-  }
-  early_reads_.clear();
-  for (const Cells& c : tensors_) {
-    if (!c.cell) continue;
-    i64 missing = 0, first = -1;
-    for (i64 i = 0; i < c.elements; i++)
-      if (!(c.cell[std::size_t(i)].load(std::memory_order_relaxed) & 0xffffffff)) {
-        if (first < 0) first = i;
-        missing++;
-      }
-    if (!missing) continue;
-    findings_.add_launch("coverage", std::to_string(missing) + " elements of the output " +
-                                         c.t.name + " are never written, the first is " +
-                                         element(c, first));
-  }
-}
-
-// ---- one block
-
 void Checker::start_block(Block& b) {
   block_ = &b;
-  const std::size_t words = b.shared_size / 4;
-  cells_.assign(words, {});
-  read_clock_.assign(words * std::size_t(b.warps), 0);
-  read_site_.assign(words * std::size_t(b.warps), 0);
-  sites_.assign(1, Site{});
+  const std::size_t chunks = (b.shared_size + 15) / 16, warps = std::size_t(b.warps);
+  chunks_.cell.assign(chunks, {});
+  chunks_.read.assign(chunks * warps, {});
+  words_.cell.resize(4 * chunks);  // split() fills them
+  words_.read.resize(4 * chunks * warps);
+  sites_.assign(1, Site{}), last_site_ = 0;
   early_reads_.clear(), overtaken_.clear();
   for (int i = 0; i < b.warps; i++) {
-    b.warp[std::size_t(i)].clock.assign(std::size_t(b.warps), 0);
+    b.warp[std::size_t(i)].clock.fill(0);
     b.warp[std::size_t(i)].clock[std::size_t(i)] = 1;
+  }
+}
+
+void Checker::name_region(u32 base, u32 bytes) {
+  const u64 end = std::min<u64>(u64(base) + bytes, block_->shared_size) / 16;
+  for (u64 i = (u64(base) + 15) / 16; i < end; i++) {
+    u8& owner = chunks_.cell[i].owner;
+    if (owner == kOutside) owner = kUnwritten;
+    if (owner == kOutsideSplit) owner = kSplit;
   }
 }
 
@@ -247,10 +43,12 @@ void Checker::end_block() {
 
 u32 Checker::site_index() {
   const Site s = block_->me().site;
-  for (std::size_t i = sites_.size(); i-- > 0;)
-    if (sites_[i].line == s.line && sites_[i].file == s.file) return u32(i);
+  const auto same = [&](u32 i) { return sites_[i].line == s.line && sites_[i].file == s.file; };
+  if (same(last_site_)) return last_site_;
+  for (last_site_ = u32(sites_.size()); last_site_-- > 0;)
+    if (same(last_site_)) return last_site_;
   sites_.push_back(s);
-  return u32(sites_.size() - 1);
+  return last_site_ = u32(sites_.size() - 1);
 }
 
 std::string Checker::place(u32 address) const {
@@ -274,11 +72,10 @@ void Checker::report(const char* check, u32 word, int lane, const std::string& w
 }
 
 bool Checker::in_tile(u32 address, int bytes, int lane, const char* what) {
-  if (address % u32(bytes) == 0)
+  const u64 end = u64(address) + u64(bytes);
+  if (address % u32(bytes) == 0 && end <= block_->shared_size)
     for (const SharedRegion& r : block_->regions)
-      if (address >= r.base && address + u32(bytes) <= r.base + r.bytes &&
-          address + u32(bytes) <= block_->shared_size)
-        return true;
+      if (address >= r.base && end <= u64(r.base) + r.bytes) return true;
   findings_.add("bounds", *block_, block_->me().site, lane,
                 std::string(what) + " of " + std::to_string(bytes) + " bytes at shared address " +
                     std::to_string(address) +
@@ -287,77 +84,151 @@ bool Checker::in_tile(u32 address, int bytes, int lane, const char* what) {
   return false;
 }
 
-void Checker::read_word(u32 word, int lane) {
-  Cell& c = cells_[word];
-  Warp& w = block_->me();
-  const u32 me = u32(block_->current);
-  if (c.state == Cell::unwritten) {
-    early_reads_.push_back({word, w.clock[me], block_->current, lane, w.site});
-  } else if (c.state == Cell::pending) {
+void Checker::read_word(const Instruction& n, u32 word, int lane) {
+  const Cell& c = words_.cell[word];
+  if (c.owner == kUnwritten) {
+    early_reads_.push_back({word, n.now, int(n.warp), lane, block_->me().site});
+  } else if (c.owner == kPending) {
     report("async", word, lane,
            "is read while the cp.async of " + party(c.warp, c.lane, c.site) +
                " is in flight: its group was not waited for");
-  } else if (c.warp != me ? c.clock > w.clock[c.warp] : c.lane != lane && c.clock >= w.clock[me]) {
-    const char* missing = c.warp != me ? "no barrier" : "no warp_sync";
+  } else if (c.warp != n.warp ? c.clock > n.clock[c.warp] : c.lane != lane && c.clock >= n.now) {
+    const char* missing = c.warp != n.warp ? "no barrier" : "no warp_sync";
     report(c.async ? "async" : "races", word, lane,
            std::string("is read, and ") + missing + " orders it after the " +
                (c.async ? "cp.async" : "write") + " of " + party(c.warp, c.lane, c.site));
   }
-  const std::size_t at = std::size_t(word) * std::size_t(block_->warps) + me;
-  if (read_clock_[at] != w.clock[me]) read_clock_[at] = w.clock[me], read_site_[at] = site_index();
+  Read& r = words_.read[std::size_t(word) * n.warps + n.warp];
+  if (r.clock != n.now) r = {n.now, n.site};
 }
 
-void Checker::write_word(u32 word, int lane, bool async) {
-  Cell& c = cells_[word];
-  Warp& w = block_->me();
-  const u32 me = u32(block_->current);
+void Checker::write_word(const Instruction& n, u32 word, int lane, bool async) {
+  Cell& c = words_.cell[word];
   const char* by = async ? " by cp.async" : "";
-  if (c.state == Cell::pending)
+  if (c.owner == kPending)
     report("async", word, lane,
            std::string("is written") + by + " while the cp.async of " +
                party(c.warp, c.lane, c.site) + " is in flight");
-  else if (c.state == Cell::written &&
-           (c.warp != me ? c.clock > w.clock[c.warp] : c.lane != lane && c.clock >= w.clock[me]))
+  else if (c.owner != kUnwritten &&
+           (c.warp != n.warp ? c.clock > n.clock[c.warp] : c.lane != lane && c.clock >= n.now))
     report(async || c.async ? "async" : "races", word, lane,
            std::string("is written") + by + ", and " +
-               (c.warp != me ? "no barrier" : "no warp_sync") + " orders it after the " +
+               (c.warp != n.warp ? "no barrier" : "no warp_sync") + " orders it after the " +
                (c.async ? "cp.async" : "write") + " of " + party(c.warp, c.lane, c.site));
-  const std::size_t row = std::size_t(word) * std::size_t(block_->warps);
+  const Read* r = &words_.read[std::size_t(word) * n.warps];
   bool reported = false;
-  for (u32 o = 0; o < u32(block_->warps); o++) {
-    if (o == me || read_clock_[row + o] <= w.clock[o]) continue;
+  for (u32 o = 0; o < n.warps; o++) {
+    if (o == n.warp || r[o].clock <= n.clock[o]) continue;
     if (!reported)
       report(async ? "async" : "races", word, lane,
              std::string("is written") + by + ", and no barrier orders it after the read of " +
-                 party(int(o), -1, read_site_[row + o]));
+                 party(int(o), -1, r[o].site));
     reported = true;
     if (early_reads_.empty()) break;
-    const auto [it, fresh] = overtaken_.try_emplace({word, int(o)}, w.clock[o]);
-    it->second = std::min(it->second, w.clock[o]);
+    const auto [it, fresh] = overtaken_.try_emplace({word, int(o)}, n.clock[o]);
+    it->second = std::min(it->second, n.clock[o]);
   }
-  c = {w.clock[me], u8(me), u8(lane), async ? Cell::pending : Cell::written, async, site_index()};
+  c = writer(n, lane, async);
+}
+
+Checker::Instruction Checker::instruction() {
+  const u32 warp = u32(block_->current);
+  const Warp& w = block_->me();
+  return {w.clock.data(), warp, u32(block_->warps), w.clock[warp], site_index()};
+}
+
+inline Checker::Cell Checker::writer(const Instruction& n, int lane, bool async) {
+  const u8 warp = u8(n.warp), owner = async ? u8(kPending) : warp;
+  return {n.now, owner, warp, u8(lane), async, n.site};
+}
+
+// The access if it is in order, with nothing to report, and nothing but this to note. What a lane
+// itself has written since the last warp_sync is for the words to find.
+template <Access A>
+inline bool Checker::in_order(Shadow& s, u32 i, const Instruction& n, int lane, bool async) {
+  Cell& c = s.cell[i];
+  Read* const r = &s.read[std::size_t(i) * n.warps];
+  const bool seen = c.clock + (c.owner == n.warp) <= n.clock[c.owner];
+  if constexpr (A == Access::read) {
+    if (!seen) return false;
+    if (r[n.warp].clock != n.now) r[n.warp] = {n.now, n.site};
+  } else {
+    if (!seen && c.owner != kUnwritten) return false;
+    bool late = false;  // never by its own reads
+    for (u32 o = 0; o < n.warps; o++) late |= r[o].clock > n.clock[o];
+    if (late) return false;
+    c = writer(n, lane, async);
+  }
+  return true;
+}
+
+void Checker::split(u32 chunk) {
+  Cell& c = chunks_.cell[chunk];
+  if (c.owner == kSplit || c.owner == kOutsideSplit) return;
+  const bool outside = c.owner == kOutside;
+  if (outside) c.owner = kUnwritten;
+  const Read* r = &chunks_.read[std::size_t(chunk) * block_->warps];
+  for (u32 i = 4 * chunk; i < 4 * chunk + 4; i++) {
+    words_.cell[i] = c;
+    std::copy_n(r, block_->warps, &words_.read[std::size_t(i) * block_->warps]);
+  }
+  c = Cell{};
+  c.owner = outside ? kOutsideSplit : kSplit;
+}
+
+template <int Bytes, Access A>
+void Checker::access_words(const Instruction& n, u32 address, int lane, bool async) {
+  for (u32 i = address / 4; i < (address + Bytes) / 4; i++) {
+    if (in_order<A>(words_, i, n, lane, async)) continue;
+    if constexpr (A == Access::read)
+      read_word(n, i, lane);
+    else
+      write_word(n, i, lane, async);
+  }
+}
+
+// False: it lies in no tile.
+template <int Bytes, Access A>
+inline bool Checker::access_lane(const Instruction& n, u32 address, int lane, bool async) {
+  const u32 chunk = address / 16;
+  const bool aligned = address % Bytes == 0 && chunk < chunks_.cell.size();
+  if (Bytes == 16 && aligned && in_order<A>(chunks_, chunk, n, lane, async)) return true;
+  if (!aligned || chunks_.cell[chunk].owner != kSplit) {
+    const char* what = async ? "cp.async" : A == Access::read ? "read" : "write";
+    if (!in_tile(address, Bytes, lane, what)) return false;
+    split(chunk);
+  }
+  access_words<Bytes, A>(n, address, lane, async);
+  return true;
+}
+
+template <int Bytes, Access A>
+void Checker::access_lanes(u32* safe, const u32* address, const i32* ok) {
+  const Instruction n = instruction();
+  for (int lane = 0; lane < 32; lane++) {
+    const bool done = (!ok || ok[lane]) && access_lane<Bytes, A>(n, address[lane], lane, false);
+    // The spare area: poison to read, harmless to write.
+    safe[lane] = done ? address[lane] : block_->shared_size;
+  }
 }
 
 void Checker::shared_access(u32* safe, const u32* address, const i32* ok, int bytes,
                             Access access) {
-  for (int lane = 0; lane < 32; lane++) {
-    safe[lane] = block_->shared_size;  // the spare area: poison to read, harmless to write
-    if (ok && !ok[lane]) continue;
-    if (!in_tile(address[lane], bytes, lane, access == Access::read ? "read" : "write")) continue;
-    safe[lane] = address[lane];
-    for (int i = 0; i < bytes / 4; i++) {
-      if (access == Access::read)
-        read_word(address[lane] / 4 + u32(i), lane);
-      else
-        write_word(address[lane] / 4 + u32(i), lane, false);
-    }
-  }
+  const auto by_size = [&]<Access A>() {
+    if (bytes == 16) return access_lanes<16, A>(safe, address, ok);
+    if (bytes == 8) return access_lanes<8, A>(safe, address, ok);
+    return access_lanes<4, A>(safe, address, ok);
+  };
+  if (access == Access::read)
+    by_size.operator()<Access::read>();
+  else
+    by_size.operator()<Access::write>();
 }
 
 void Checker::global_access(const void* const* address, i32* mask, int bytes, bool write) {
   for (int lane = 0; lane < 32; lane++)
     if (mask[lane] &&
-        !global_.access(*block_, lane, static_cast<const char*>(address[lane]), bytes, write))
+        !global_.access(*block_, run_, lane, static_cast<const char*>(address[lane]), bytes, write))
       mask[lane] = 0;
 }
 
@@ -367,31 +238,40 @@ bool Checker::global_read(int lane, const char* address, int bytes) {
                   "read of a 16-byte chunk at an address that is not aligned to 16 bytes");
     return false;
   }
-  return global_.access(*block_, lane, address, bytes, false);
+  return global_.access(*block_, run_, lane, address, bytes, false);
 }
 
-bool Checker::async_issue(const PendingCopy& c) {
-  if (!in_tile(c.destination, 16, c.lane, "cp.async")) return false;
-  for (u32 i = 0; i < 4; i++) {
-    write_word(c.destination / 4 + i, c.lane, true);
-    std::memcpy(block_->shared + c.destination + 4 * i, &kPoisonBits, 4);
+void Checker::async_issue(const u32* destination, const char* const* source, const i32* bytes) {
+  const Instruction n = instruction();
+  std::vector<PendingCopy>& copies = block_->me().copies;
+  for (int lane = 0; lane < 32; lane++) {
+    PendingCopy c{destination[lane], source[lane], u8(bytes[lane])};
+    if (c.bytes && !global_read(lane, source[lane], c.bytes)) c.bytes = 0;
+    if (!access_lane<16, Access::write>(n, c.destination, lane, true)) continue;
+    std::fill_n(reinterpret_cast<u32*>(block_->shared + c.destination), 4, kPoisonBits);
+    copies.push_back(c);
   }
-  return true;
 }
 
-void Checker::async_land(const PendingCopy& c) {
-  for (u32 i = 0; i < 4; i++) {
-    Cell& cell = cells_[c.destination / 4 + i];
-    if (cell.state != Cell::pending) continue;  // overwritten in flight, and reported
-    cell.state = Cell::written;
-    cell.clock = block_->me().clock[std::size_t(block_->current)];
+void Checker::async_land(const PendingCopy* copies, std::size_t count) {
+  const u32 now = block_->me().clock[std::size_t(block_->current)];
+  const auto land = [&](Cell& cell) {
+    if (cell.owner != kPending) return;  // overwritten in flight, and reported
+    cell.owner = cell.warp;
+    cell.clock = now;
+  };
+  for (std::size_t i = 0; i < count; i++) {
+    const u32 chunk = copies[i].destination / 16;
+    land(chunks_.cell[chunk]);
+    if (chunks_.cell[chunk].owner == kSplit || chunks_.cell[chunk].owner == kOutsideSplit)
+      for (u32 w = 0; w < 4; w++) land(words_.cell[4 * chunk + w]);
   }
 }
 
 void Checker::warp_sync() { block_->me().clock[std::size_t(block_->current)]++; }
 
 void Checker::barrier_complete(const std::vector<int>& warps) {
-  std::vector<u32> joined(std::size_t(block_->warps), 0);
+  std::array<u32, kClockSize> joined{};
   for (const int i : warps)
     for (std::size_t k = 0; k < joined.size(); k++)
       joined[k] = std::max(joined[k], block_->warp[std::size_t(i)].clock[k]);

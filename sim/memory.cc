@@ -14,6 +14,7 @@ void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols, int 
   for (const SharedRegion& r : b.regions)
     if (r.base == base && r.bytes == bytes && std::strcmp(r.name, name) == 0) return;
   b.regions.push_back({name, base, bytes, rows, cols, element_size});
+  if (b.checker) b.checker->name_region(base, bytes);
   b.counters.shared_bytes = std::max<u64>(b.counters.shared_bytes, base + bytes);
 }
 
@@ -87,6 +88,7 @@ void count_chunks(Block& b, const void* const* address, const i32* bytes) {
 
 void land(Block& b, const PendingCopy& c) {
   char* to = b.shared + c.destination;
+  if (c.bytes == 16) return void(std::memcpy(to, c.source, 16));
   if (c.bytes) std::memcpy(to, c.source, c.bytes);  // a lane that copies nothing may point anywhere
   std::memset(to + c.bytes, 0, std::size_t(16 - c.bytes));
 }
@@ -123,38 +125,29 @@ void cp_async(const u32* destination, const char* const* source, const i32* byte
   count_wavefronts(b, destination, 16);
   count_chunks(b, reinterpret_cast<const void* const*>(source), bytes);
   if (!b.checker) {  // nobody looks: a correct kernel cannot tell a copy that lands at once
-    for (int i = 0; i < 32; i++)
-      if (bytes[i] == 16)
-        std::memcpy(b.shared + destination[i], source[i], 16);
-      else
-        land(b, {destination[i], source[i], u8(bytes[i]), u8(i)});
+    for (int i = 0; i < 32; i++) land(b, {destination[i], source[i], u8(bytes[i])});
     return;
   }
-  for (int i = 0; i < 32; i++) {
-    PendingCopy c{destination[i], source[i], u8(bytes[i]), u8(i)};
-    if (c.bytes && !b.checker->global_read(i, source[i], c.bytes)) c.bytes = 0;
-    if (b.checker->async_issue(c)) b.me().open.push_back(c);
-  }
+  b.checker->async_issue(destination, source, bytes);
 }
 
 void cp_async_commit() {
   Warp& w = self().me();
-  if (!self().checker) return;
-  w.groups.push_back(std::move(w.open));
-  w.open.clear();
+  if (self().checker) w.groups.push_back(w.copies.size());
 }
 
 void cp_async_wait(int pending) {
   Block& b = self();
   if (!b.checker) return;
-  auto& groups = b.me().groups;
-  while (int(groups.size()) > pending) {
-    for (const PendingCopy& c : groups.front()) {
-      land(b, c);
-      b.checker->async_land(c);
-    }
-    groups.erase(groups.begin());
-  }
+  Warp& w = b.me();
+  if (int(w.groups.size()) <= pending) return;
+  const auto last = w.groups.end() - pending - 1;
+  const std::size_t count = *last;
+  for (std::size_t i = 0; i < count; i++) land(b, w.copies[i]);
+  b.checker->async_land(w.copies.data(), count);
+  w.copies.erase(w.copies.begin(), w.copies.begin() + std::ptrdiff_t(count));
+  w.groups.erase(w.groups.begin(), last + 1);
+  for (std::size_t& end : w.groups) end -= count;
 }
 
 }  // namespace tessera::sim

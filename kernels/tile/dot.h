@@ -38,8 +38,9 @@ struct SharedA {  // (TileRows, Depth)
   const SharedTile<T, TileRows, Depth>& tile;
   int row0;
   TESSERA_FN void get(Lanes<u32> (&a)[4], int m, int k) const {
-    const SharedTile<T, TileRows, Depth> rows{tile.base + u32(row0 * tile.kPitch)};
-    ldmatrix_x4(a, rows.fragment(16 * m, 2 * k));
+    using Tile = SharedTile<T, TileRows, Depth>;
+    const Tile rows{tile.base + u32(row0 * tile.kPitch)};
+    ldmatrix_x4(a, rows.template fragment<Tile::Order::rows>(16 * m, 2 * k));
   }
 };
 template <class T, int Rows, int Depth>
@@ -53,13 +54,13 @@ struct RegisterA {
 template <class T, int Cols, int Depth>
 TESSERA_FN void get_b(Lanes<u32> (&b)[4], const Transposed<SharedTile<T, Cols, Depth>>& t, int n,
                       int k) {
-  Lanes<u32> x[4];  // rows of the tile are columns of b: n, n + 8 at k 0-7, then at k 8-15
-  ldmatrix_x4(x, t.tile.fragment(8 * n, 2 * k));
-  b[0] = x[0], b[1] = x[2], b[2] = x[1], b[3] = x[3];
+  using Tile = SharedTile<T, Cols, Depth>;  // its rows are columns of b
+  ldmatrix_x4(b, t.tile.template fragment<Tile::Order::chunks>(8 * n, 2 * k));
 }
 template <class T, int Depth, int Cols>
 TESSERA_FN void get_b(Lanes<u32> (&b)[4], const SharedTile<T, Depth, Cols>& t, int n, int k) {
-  ldmatrix_x4_trans(b, t.fragment(16 * k, n));  // k 0-7, k 8-15 of columns n; then of n + 8
+  using Tile = SharedTile<T, Depth, Cols>;
+  ldmatrix_x4_trans(b, t.template fragment<Tile::Order::rows>(16 * k, n));
 }
 
 template <Config C, int Depth, class T, class A, class B, int Rows, int Cols>

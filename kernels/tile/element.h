@@ -58,7 +58,6 @@ struct Element {
   static TESSERA_HD constexpr float sign(float scale) {
     return scale > 0.0f ? 1.0f : scale < 0.0f ? -1.0f : 0.0f;
   }
-  static TESSERA_HD constexpr float one() { return 1.0f; }
 
   static constexpr float kSlack = 8.0f, kWide = 65536.0f;
   // False where top is NaN, and where both are -inf.
@@ -81,13 +80,17 @@ struct Element {
   // s minus base
   static TESSERA_FN Lanes<float> folded_weight(const Lanes<float>& s, const Lanes<float>& shift,
                                                const Scaling& a) {
-    return exp2<Mode>(fma(s, Lanes<float>(a.c), shift));
+    return exp2_of_weight<Mode>(fma(s, Lanes<float>(a.c), shift));
   }
+  // From sums against the old base and shift to sums against the new ones.
   static TESSERA_FN Lanes<float> folded_rescale(const Lanes<float>& m_old,
+                                                const Lanes<float>& shift_old,
                                                 const Lanes<float>& m_new,
-                                                const Lanes<float>& shift, const Scaling& a) {
+                                                const Lanes<float>& shift_new, const Scaling& a) {
+    const Lanes<float> power = fma(base(m_old, a) - base(m_new, a), Lanes<float>(a.c),
+                                   shift_new - shift_old);
     return select(m_old == Lanes<float>(-kInfinity), Lanes<float>(0.0f),
-                  folded_weight(m_old - base(m_new, a), shift, a));
+                  exp2_of_weight<Mode>(power));
   }
   // l counts weights against the rounded shift: what that differs from m c goes back in.
   static TESSERA_FN Lanes<float> make_lse(const Lanes<float>& m, const Lanes<float>& shift,
@@ -160,7 +163,6 @@ struct Element<Fq, Mode> {
     TESSERA_FN explicit Scaling(const AttentionArgs&) {}
   };
   static TESSERA_HD constexpr float sign(float) { return 1.0f; }
-  static TESSERA_HD constexpr Fq one() { return Fq{1}; }
   static TESSERA_FN Lanes<bool> rose(const Lanes<Fq>& top, const Lanes<Fq>& m, const Scaling&) {
     return max(top, m) != m;
   }
@@ -175,8 +177,9 @@ struct Element<Fq, Mode> {
     return weight(s, shift);
   }
   static TESSERA_FN Lanes<Fq> folded_rescale(const Lanes<Fq>& m_old, const Lanes<Fq>&,
-                                             const Lanes<Fq>& shift, const Scaling&) {
-    return weight(m_old, shift);
+                                             const Lanes<Fq>&, const Lanes<Fq>& shift_new,
+                                             const Scaling&) {
+    return weight(m_old, shift_new);
   }
   static TESSERA_FN Lanes<Fq> make_lse(const Lanes<Fq>& m, const Lanes<Fq>&, const Lanes<Fq>& l,
                                        const Scaling&) {

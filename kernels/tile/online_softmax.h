@@ -54,17 +54,18 @@ class OnlineSoftmax {
  private:
   template <int HeadDim>
   TESSERA_FN void raise(const Row& top, Accumulator<Rows, HeadDim, Acc>& acc) {
-    const auto rose = [&](const auto& t, const auto& m) { return E::rose(t, m, scaling_); };
-    // A row that has not risen keeps every bit: what it gets does not depend on its neighbours.
-    const Row was = m_;
-    m_ = map_rows([&](const auto& t, const auto& m) { return select(rose(t, m), t, m); }, top, was);
+    // A row that has not risen keeps every bit, its alpha is 1: what it gets does not depend on its
+    // neighbours.
+    const Row m_old = m_, shift_old = shift_;
+    m_ = map_rows(
+        [&](const auto& t, const auto& m) { return select(E::rose(t, m, scaling_), t, m); }, top,
+        m_old);
     shift_ = map_rows([&](const auto& m) { return E::shift(m, scaling_); }, m_);
     const Row alpha = map_rows(
-        [&](const auto& t, const auto& old, const auto& m, const auto& shift) {
-          return select(rose(t, old), E::folded_rescale(old, m, shift, scaling_),
-                        Lanes<Acc>(E::one()));
+        [&](const auto& old, const auto& shift_of_old, const auto& m, const auto& shift) {
+          return E::folded_rescale(old, shift_of_old, m, shift, scaling_);
         },
-        top, was, m_, shift_);
+        m_old, shift_old, m_, shift_);
     l_ = l_ * alpha;
     scale_rows(acc, alpha);
   }

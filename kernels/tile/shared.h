@@ -25,14 +25,19 @@ struct SharedTile {
   TESSERA_FN Lanes<u32> at(const Lanes<i32>& row, const Lanes<i32>& chunk) const {
     return Lanes<u32>(row * kPitch + swizzle(kChunks, row, chunk) * 16) + base;
   }
-  // Where lanes point for ldmatrix.x4: lane 8i + j at row j of matrix i, which are the rows 0-7 and
-  // 8-15 of chunk 0, then of chunk 1. From there to the same rows `down` (a multiple of 8) below
-  // and `chunks` (even) further on it is an xor and a constant, the same for every lane: the
-  // swizzle permutes within groups, and it repeats after 8 rows.
+  // Where lanes point for ldmatrix.x4, lane 8i + j at row j of matrix i. By rows: the matrices are
+  // rows 0-7 and 8-15 of chunk 0, then of chunk 1; by chunks: chunks 0 and 1 of rows 0-7, then of
+  // rows 8-15. From there to the same rows `down` (a multiple of 8) below and `chunks` (even)
+  // further on it is an xor and a constant, the same for every lane: the swizzle permutes within
+  // groups, and it repeats after 8 rows.
+  enum class Order { rows, chunks };
+  template <Order O>
   TESSERA_FN Lanes<u32> fragment(int down, int chunks) const {
     constexpr int kGroup = swizzle_group(kChunks);
-    const Lanes<u32> lane = SharedTile{0}.at(lane_id() & 15, lane_id() >> 4);
-    return (lane ^ Lanes<u32>(u32(chunks % kGroup * 16))) +
+    const Lanes<i32> lane = lane_id(), high = lane >> 4, middle = (lane >> 3) & 1, low = lane & 7;
+    const Lanes<u32> first = O == Order::rows ? SharedTile{0}.at(low + middle * 8, high)
+                                              : SharedTile{0}.at(low + high * 8, middle);
+    return (first ^ Lanes<u32>(u32(chunks % kGroup * 16))) +
            Lanes<u32>(base + u32(down * kPitch + chunks / kGroup * kGroup * 16));
   }
   // Address of element (row, col): col must not split an access over two chunks.

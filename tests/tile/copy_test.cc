@@ -184,7 +184,7 @@ void expect_fragments() {
   const Tile tile{4096};
   for (int down = 0; down < 48; down += 8)
     for (int chunks = 0; chunks < Tile::kChunks; chunks += 2) {
-      const Lanes<u32> got = tile.fragment(down, chunks);
+      const Lanes<u32> got = tile.template fragment<Tile::Order::rows>(down, chunks);
       for (int lane = 0; lane < 32; lane++) {
         const Lanes<i32> row = lane % 16 + down, chunk = lane / 16 + chunks;
         ASSERT_EQ(got.v[lane], tile.at(row, chunk).v[0])
