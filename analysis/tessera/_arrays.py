@@ -102,7 +102,7 @@ class Call:
     def order(self) -> None:
         """Lets a stream that is not torch's current one run after what torch has queued so far.
 
-        Other packages do so in __dlpack__. Torch does too, but for the current device only.
+        Other packages do so in __dlpack__.
         """
         if self._package != "torch" or not self.cuda or self._given_stream is None:
             return
@@ -128,7 +128,8 @@ class Call:
 
     def _tensor(self, name: str, array: Any, written: bool) -> c.Tensor:
         package = _package(name, array)
-        if package != self._package:
+        numpys_result = written and package == "numpy" and not self.cuda
+        if package != self._package and not numpys_result:
             raise TypeError(
                 f"{name}: it is a {_type(array)}, and q is a {_type(self._q)}; "
                 f"all arrays must be of one package"
@@ -149,15 +150,22 @@ class Call:
         return self._from_cuda_interface(name, array, written)
 
     def _from_dlpack(self, name: str, array: Any) -> c.Tensor:
-        options = {}
-        if self.cuda:  # -1: nothing to wait for; 0 is not allowed, 1 is the legacy default stream
-            options["stream"] = -1 if self._package == "torch" else self.stream or 1
         try:
-            content, give_back = _dlpack.consume(array.__dlpack__(**options))
+            content, give_back = _dlpack.consume(self._capsule(array))
         except Exception as error:  # of the producer, whatever it likes to raise
             raise TypeError(f"{name}: __dlpack__ of {_type(array)}: {error}") from error
         self._held.callback(give_back)
         return _c_tensor(name, content.data, content.dtype, content.shape, content.strides)
+
+    def _capsule(self, array: Any) -> Any:
+        if self._package == "torch":
+            # Its __dlpack__ refuses every device but the current one; order() sees to the streams.
+            return sys.modules["torch"].to_dlpack(array)
+        if not self.cuda:
+            return array.__dlpack__()
+        stream = self.stream or 1  # DLPack does not allow 0; 1 too is the legacy default stream
+        with self._q.device if self._package == "cupy" else contextlib.nullcontext():
+            return array.__dlpack__(stream=stream)
 
     def _from_cuda_interface(self, name: str, array: Any, written: bool) -> c.Tensor:
         interface = array.__cuda_array_interface__

@@ -116,9 +116,9 @@ def attention(
         align: where query i stands: "top-left" (the default, unless causal says otherwise): at key
             i; "bottom-right" (FlashAttention's window_size): at i + k_len - q_len.
         scale: factor of the scores, 1 / sqrt(head_dim) by default.
-        out, lse_out: arrays that take O and LSE, as q is of package and device. O may be strided,
-            innermost 1; LSE is contiguous and needs return_lse. Needed on a CUDA device if q is
-            neither torch's nor CuPy's.
+        out, lse_out: arrays that take O and LSE, on q's device and of its package; on the CPU,
+            NumPy's will do as well. O may be strided, innermost 1; LSE is contiguous and needs
+            return_lse. Required on a CUDA device if q is neither torch's nor CuPy's.
         stream: of the CUDA device: a cudaStream_t as an integer, or a stream of torch or CuPy. By
             default the current one of torch or CuPy, otherwise the one that
             __cuda_array_interface__ names, otherwise the legacy default stream. A stream that is
