@@ -2,11 +2,15 @@
 #include "sim/checker.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 #include "kernels/tile/swizzle.h"
 
 namespace tessera::sim {
+
+static_assert(std::ranges::all_of(kCards, [](const Card& c) {
+  return c.threads_per_block <= 32 * kMaxWarps;
+}));
 
 void Checker::start_block(Block& b) {
   block_ = &b;
