@@ -2,11 +2,15 @@
 #include "sim/checker.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 
 #include "kernels/tile/swizzle.h"
 
 namespace tessera::sim {
+
+static_assert(std::ranges::all_of(kCards, [](const Card& c) {
+  return c.threads_per_block <= 32 * kMaxWarps;
+}));
 
 void Checker::start_block(Block& b) {
   block_ = &b;
@@ -134,7 +138,8 @@ void Checker::write_word(const Instruction& n, u32 word, int lane, bool async) {
 Checker::Instruction Checker::instruction() {
   const u32 warp = u32(block_->current);
   const Warp& w = block_->me();
-  return {w.clock.data(), warp, u32(block_->warps), w.clock[warp], site_index()};
+  return {w.clock.data(), warp,         u32(block_->warps),
+          w.clock[warp],  site_index(), u32(chunks_.cell.size())};
 }
 
 inline Checker::Cell Checker::writer(const Instruction& n, int lane, bool async) {
@@ -176,8 +181,16 @@ void Checker::split(u32 chunk) {
   c.owner = outside ? kOutsideSplit : kSplit;
 }
 
+// False: it lies in no tile. Out of the loops over lanes, which are tight without it.
 template <int Bytes, Access A>
-void Checker::access_words(const Instruction& n, u32 address, int lane, bool async) {
+[[gnu::noinline]] bool Checker::access_words(const Instruction& n, u32 address, int lane,
+                                             bool async) {
+  const u32 chunk = address / 16;
+  if (address % Bytes || chunk >= n.chunks || chunks_.cell[chunk].owner != kSplit) {
+    const char* what = async ? "cp.async" : A == Access::read ? "read" : "write";
+    if (!in_tile(address, Bytes, lane, what)) return false;
+    split(chunk);
+  }
   for (u32 i = address / 4; i < (address + Bytes) / 4; i++) {
     if (in_order<A>(words_, i, n, lane, async)) continue;
     if constexpr (A == Access::read)
@@ -185,21 +198,16 @@ void Checker::access_words(const Instruction& n, u32 address, int lane, bool asy
     else
       write_word(n, i, lane, async);
   }
+  return true;
 }
 
-// False: it lies in no tile.
 template <int Bytes, Access A>
 inline bool Checker::access_lane(const Instruction& n, u32 address, int lane, bool async) {
-  const u32 chunk = address / 16;
-  const bool aligned = address % Bytes == 0 && chunk < chunks_.cell.size();
-  if (Bytes == 16 && aligned && in_order<A>(chunks_, chunk, n, lane, async)) return true;
-  if (!aligned || chunks_.cell[chunk].owner != kSplit) {
-    const char* what = async ? "cp.async" : A == Access::read ? "read" : "write";
-    if (!in_tile(address, Bytes, lane, what)) return false;
-    split(chunk);
-  }
-  access_words<Bytes, A>(n, address, lane, async);
-  return true;
+  if constexpr (Bytes == 16)
+    if (address % 16 == 0 && address / 16 < n.chunks &&
+        in_order<A>(chunks_, address / 16, n, lane, async))
+      return true;
+  return access_words<Bytes, A>(n, address, lane, async);
 }
 
 template <int Bytes, Access A>

@@ -58,7 +58,7 @@ class Checker {
     kOutsideSplit,  // the same, of a chunk that is kOutside
   };
   static_assert(kOutsideSplit < kClockSize);
-  struct Cell {
+  struct alignas(16) Cell {
     u32 clock = 1;        // of the writer at the write
     u8 owner = kOutside;  // the warp that wrote it, or a State
     u8 warp = 0, lane = 0;
@@ -79,7 +79,7 @@ class Checker {
   };
   struct Instruction {  // the one that is being judged: of the current warp
     const u32* clock;   // what the warp has seen
-    u32 warp, warps, now, site;
+    u32 warp, warps, now, site, chunks;
   };
   Instruction instruction();
   static Cell writer(const Instruction& n, int lane, bool async);
@@ -90,7 +90,7 @@ class Checker {
   template <int Bytes, Access A>
   bool access_lane(const Instruction& n, u32 address, int lane, bool async);
   template <int Bytes, Access A>
-  void access_words(const Instruction& n, u32 address, int lane, bool async);
+  bool access_words(const Instruction& n, u32 address, int lane, bool async);
   void split(u32 chunk);
   bool in_tile(u32 address, int bytes, int lane, const char* what);
   void read_word(const Instruction& n, u32 word, int lane);

@@ -2,6 +2,7 @@
 // What the checks know about a launch's global tensors.
 #pragma once
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
