@@ -23,7 +23,7 @@ namespace {
   if (const std::string why = cuda::why_no_device(); !why.empty()) GTEST_SKIP() << why
 
 // Runs c on the GPU and compares.
-Tensors expect_right(const Case& c, double loosen = 1) {
+Tensors expect_right_on_gpu(const Case& c, double loosen = 1) {
   Tensors t = make_inputs(c);
   AttentionOptions o;
   o.target = Target::cuda;
@@ -44,7 +44,7 @@ TEST(Gpu, GoldenCasesAreRightAndRecorded) {
   TESSERA_NEEDS_GPU();
   for (const Case& c : golden_cases()) {
     if (!runs_here(c.arch)) continue;
-    const Tensors t = expect_right(c);
+    const Tensors t = expect_right_on_gpu(c);
     record({{"case", c.name()},
             {"o", hash_o(c, t)},
             {"lse", hash_lse(c, t)},
@@ -57,7 +57,7 @@ TEST(Gpu, HardwareExp2StaysInItsBound) {
   for (Case c : golden_cases()) {
     if (!runs_here(c.arch)) continue;
     c.exp2 = "hardware";
-    expect_right(c, kHardwareExp2);
+    expect_right_on_gpu(c, kHardwareExp2);
   }
 }
 
@@ -72,7 +72,7 @@ TEST(Gpu, EveryConfigurationOnce) {
         if (!config.row->has(Where::cuda) || !runs_here(c.arch)) continue;
         c.heads = 2, c.heads_kv = 1, c.q_len = 197, c.k_len = 261, c.head_dim -= missing;
         c.causal = Causal::bottom_right, c.exp2 = exp2;
-        expect_right(c, kHardwareExp2);
+        expect_right_on_gpu(c, kHardwareExp2);
       }
 }
 
@@ -92,7 +92,7 @@ TEST(Gpu, TutorialShapes) {
           Case c;
           c.arch = arch, c.dtype = d, c.causal = causal, c.exp2 = "hardware";
           c.batch = s[0], c.q_len = s[1], c.k_len = s[2], c.head_dim = s[3];
-          expect_right(c, kHardwareExp2);
+          expect_right_on_gpu(c, kHardwareExp2);
         }
 }
 
@@ -131,7 +131,7 @@ TEST(Gpu, UnalignedTensorsAreCopied) {
   Case c;
   c.arch = std::string(name_of(cuda::device_arch())), c.batch = 2, c.q_len = 33, c.k_len = 47,
   c.head_dim = 37;
-  expect_right(c);  // rows of 74 bytes
+  expect_right_on_gpu(c);  // rows of 74 bytes
 }
 
 TEST(Gpu, ALaunchThatCannotBeIsRefused) {
