@@ -76,8 +76,8 @@ TESSERA_FN void mma_product(Accumulator<Rows, Cols>& acc, const A& a, const B& b
     }
   };
   // Turing's ldmatrix adds no uniform register to an address: those of all steps at once, of both
-  // operands, are more registers than there are.
-  if constexpr (C.arch == Arch::sm_75 && !A::kInRegisters) {
+  // operands, are more registers than a warp with 32 rows has to spare.
+  if constexpr (C.arch == Arch::sm_75 && !A::kInRegisters && Rows > 16) {
     TESSERA_UNROLL_2_FOR(int k = 0; k < Depth / 16; k++) step(k);
   } else {
     TESSERA_UNROLL_FOR (int k = 0; k < Depth / 16; k++) step(k);

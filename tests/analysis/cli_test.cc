@@ -194,11 +194,12 @@ TEST(Cli, JsonGoesToStdoutAloneOrToAFile) {
 
 TEST(Cli, AWrongResultIsOne) {
   for (const char* verb : {"run", "check"}) {
-    const std::string padded = std::string(verb) + " --config 16x16-padded-keys --dtype f32";
+    const std::string padded = std::string(verb) +
+                               " flash_step1 --config 16x16-padded-keys --dtype f32";
     EXPECT_FALSE(record(padded + " --q-len 100", 1).at("pass").get<bool>());
     EXPECT_TRUE(record(padded + " --q-len 128").at("pass").get<bool>());
   }
-  const std::string dropped = "run --config 16x16-dropped-cast --q-len 100 --dtype ";
+  const std::string dropped = "run flash_step1 --config 16x16-dropped-cast --q-len 100 --dtype ";
   EXPECT_TRUE(record(dropped + "f32").at("pass").get<bool>());
   for (const char* dtype : {"f16", "bf16"}) {
     const json j = record(dropped + dtype, 1);
@@ -250,7 +251,7 @@ TEST(Cli, MistakesNameTheNearestRightThing) {
       {"demo --thread 1", 2, "did you mean '--threads'?"},
       {"list --jsn -", 2, "did you mean '--json'?"},
       {"run flash_stp1", 2, "kernel: unknown 'flash_stp1', did you mean 'flash_step1'?"},
-      {"run --config 16x17", 2, "config: unknown '16x17', did you mean '16x16'?"},
+      {"run flash_step1 --config 16x17", 2, "config: unknown '16x17', did you mean '16x16'?"},
       {"run --dtype fp16", 2, "dtype: unknown 'fp16', did you mean 'f16'?"},
       {"run --arch sm_80", 2, "arch: unknown 'sm_80', did you mean 'sm_"},
       {"run --card h100", 2, "card: unknown 'h100', did you mean 'h200'?"},
@@ -276,7 +277,7 @@ TEST(Cli, MistakesNameTheNearestRightThing) {
       {"run --causal --right 3", 2, "right: 3 beside causal"},
       {"run --causal --align bottom-right", 2, "align: causal is top-left"},
       {"run --left 1.5", 2, "--left: '1.5' is not a whole number"},
-      {"run --left 3 --q-len 9 --k-len 4", 3, "left: 3 with q_len 9 and k_len 4"},
+      {"run flash_step1 --left 3 --q-len 9 --k-len 4", 3, "left: 3 with q_len 9 and k_len 4"},
       {"run matmul --left 3", 2, "--left: matmul has no such"},
       {"run matmul --causal", 2, "--causal: matmul has no such"},
       {"run weighted_sum --inner 3", 2, "--inner: weighted_sum has no such"},
@@ -286,7 +287,8 @@ TEST(Cli, MistakesNameTheNearestRightThing) {
       {"run --arch sm_75 --dtype bf16", 3, "dtype: flash_forward on sm_75 has no bf16"},
       {"run matmul --arch sm_75 --config 128x128x64", 3, "config: unknown '128x128x64'"},
       {"run --arch sm_90 --card t4", 3, "card: t4 is sm_75 and does not run sm_90 code"},
-      {"run --causal=bottom-right --q-len 9 --k-len 4", 3, "causal: bottom-right with q_len 9"},
+      {"run flash_step1 --causal=bottom-right --q-len 9 --k-len 4", 3,
+       "causal: bottom-right with q_len 9"},
       {"run --batch 100000000 --q-len 100000000", 3, "q: (100000000, 4, 100000000, 64) elements"},
   };
   for (const Mistake& m : mistakes) {

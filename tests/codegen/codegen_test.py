@@ -56,7 +56,7 @@ class Instance:
         if self.kind == "matmul":
             return warp_rows * (self.cols // 8) * (self.depth // 16) * steps
         depth = self.head_dim // 16
-        if self.arch == "sm_75" and self.q != "registers":  # a loop over two steps at a time
+        if self.arch == "sm_75" and self.q != "registers" and warp_rows > 1:  # a loop, two steps at a time
             depth = min(depth, 2)
         scores = warp_rows * (self.cols // 8) * depth
         output = warp_rows * (self.head_dim // 8) * (self.cols // 16)

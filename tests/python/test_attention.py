@@ -243,7 +243,7 @@ def test_a_nan_reaches_every_row_that_sees_it():
         {"order_seed": 2**64 - 1},
         {"isa": "best"},
         {"checks": True},
-        {"kernel": "flash_step1", "arch": "sm_89", "card": "rtx4070", "exp2": "soft"},
+        {"kernel": "flash_forward", "arch": "sm_89", "card": "rtx4070", "exp2": "soft"},
     ],
     ids=str,
 )
@@ -489,7 +489,7 @@ def test_wrong_shapes(q_shape, k_shape, v_shape, words):
     "option, value, error, words",
     [
         ("kernel", "flash_stpe1", tessera.UnsupportedError, ["kernel", "flash_step1"]),
-        ("config", "16x17", tessera.UnsupportedError, ["config", "16x16"]),
+        ("config", "64x33", tessera.UnsupportedError, ["config", "64x32"]),
         ("arch", "sm_98", REFUSED, ["arch", "sm_90|sm_89"]),
         ("card", "rtx4071", REFUSED, ["card", "rtx4070"]),
         ("exp2", "sofd", REFUSED, ["exp2", "soft"]),

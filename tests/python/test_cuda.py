@@ -466,6 +466,7 @@ class Producer:
 
 class Interface:
     def __init__(self, tensor):
+        self.tensor = tensor  # owns the memory
         self.__cuda_array_interface__ = dict(tensor.__cuda_array_interface__)
 
 
