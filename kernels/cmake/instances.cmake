@@ -158,9 +158,10 @@ function(tessera_own_isa out)
   set(${out} v${level} PARENT_SCOPE)
 endfunction()
 
-# Highway picks AVX2 only where AES and CLMUL are there as well (google/highway #606).
+# Highway picks AVX2 only where AES and CLMUL are there as well (google/highway #606). GCC would make a memset
+# of 128 bytes, a call of microcode, of every register that is set to zero.
 function(tessera_isa_flags level out)
-  set(${out} -O3 -march=x86-64-${level} -maes -mpclmul PARENT_SCOPE)
+  set(${out} -O3 -march=x86-64-${level} -maes -mpclmul -fno-tree-loop-distribute-patterns PARENT_SCOPE)
 endfunction()
 
 function(tessera_add_sim_modules)
