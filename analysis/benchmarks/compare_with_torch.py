@@ -183,7 +183,7 @@ def main() -> int:
         "nvcc": command("nvcc", "--version").rpartition("\n")[2],
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": args.commit,
-        "options": vars(args),
+        "options": {k: v for k, v in vars(args).items() if k not in ("json", "commit")},
         "results": [],
     }
     print(f"{record['card']}, {args.arch}; {args.batch} x {args.heads} heads; {record['torch']}\n"
