@@ -276,7 +276,8 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   const Band band = band_of(options, q_len, k_len);
 
   const Placed placed(options, {{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}, {"lse", lse}});
-  const Choice c = choose(options, KernelKind::attention, "flash_forward", q.dtype, int(q.shape[3]));
+  const Choice c = choose(options, KernelKind::attention, "flash_forward", q.dtype,
+                          int(q.shape[3]));
   if (c.kernel->limit == KernelLimit::masks_with_1e6 && q.dtype != Dtype::field && q_len > 0 &&
       k_len > 0)
     if (const std::string what = what_empties_a_row(options, q_len, k_len); !what.empty())

@@ -160,7 +160,7 @@ const std::vector<Bad> kBad = {
      {"kernel", "matmul", "attention"}},
     {"arch", [](Call& c) { c.options.arch = "sm_80"; }, 2, {"arch", "sm_80", "sm_89"}},
     {"card", [](Call& c) { c.options.card = "rtx4090"; }, 2, {"card", "rtx4090", "rtx4070"}},
-    {"config", [](Call& c) { c.options.config = "16x17"; }, 3, {"config", "16x17", "16x16"}},
+    {"config", [](Call& c) { c.options.config = "128x65"; }, 3, {"config", "128x65", "128x64"}},
     {"exp2", [](Call& c) { c.options.exp2 = "softt"; }, 2, {"exp2", "softt", "soft"}},
     {"isa", [](Call& c) { c.options.isa = "v5"; }, 2, {"isa", "v5", "v4"}},
     {"card_older_than_code",
@@ -175,15 +175,24 @@ const std::vector<Bad> kBad = {
      3,
      {"dtype", "sm_75", "bf16"}},
     {"rows_without_a_key",
-     [](Call& c) { c.options.causal = Causal::bottom_right, c.k.shape[2] = c.v.shape[2] = 7; },
+     [](Call& c) {
+       c.options.kernel = "flash_step1";
+       c.options.causal = Causal::bottom_right, c.k.shape[2] = c.v.shape[2] = 7;
+     },
      3,
      {"causal", "q_len 20", "k_len 7"}},
     {"window_without_a_key",
-     [](Call& c) { c.options.left = 3, c.k.shape[2] = c.v.shape[2] = 7; },
+     [](Call& c) {
+       c.options.kernel = "flash_step1";
+       c.options.left = 3, c.k.shape[2] = c.v.shape[2] = 7;
+     },
      3,
      {"left: 3", "q_len 20", "k_len 7", "without a visible key"}},
     {"window_before_the_keys",
-     [](Call& c) { c.options.right = -1; },
+     [](Call& c) {
+       c.options.kernel = "flash_step1";
+       c.options.right = -1;
+     },
      3,
      {"right: -1", "q_len 20", "k_len 30"}},
     {"left_beyond_2_40",
