@@ -20,7 +20,8 @@ std::string_view name_of(Exp2 e) {
   return kNames[int(e)];
 }
 std::string_view name_of(QHome q) {
-  return q == QHome::none ? "none" : q == QHome::shared ? "shared" : "registers";
+  constexpr std::string_view kNames[] = {"none", "shared", "registers"};
+  return kNames[int(q)];
 }
 std::string_view name_of(KernelKind k) {
   constexpr std::string_view kNames[] = {"attention", "matmul", "weighted_sum"};
@@ -48,12 +49,18 @@ std::string nearest(std::string_view given, const std::vector<std::string>& name
   return best == names.end() ? "" : *best;
 }
 
-void fail_unknown(ErrorKind kind, const std::string& option, const std::string& given,
-                  const std::vector<std::string>& names) {
+namespace {
+std::string listed(const std::vector<std::string>& names) {  // "a, b, c"
   std::string all;
   for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
+  return all;
+}
+}  // namespace
+
+void fail_unknown(ErrorKind kind, const std::string& option, const std::string& given,
+                  const std::vector<std::string>& names) {
   throw Error(kind, option + ": unknown '" + given + "', did you mean '" + nearest(given, names) +
-                        "'? There are: " + all);
+                        "'? There are: " + listed(names));
 }
 
 Dtype parse_dtype(const std::string& s) {
@@ -90,22 +97,17 @@ const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, in
     if (fits && (config.empty() || config == r.name)) return r;
     (fits ? names : elsewhere).emplace_back(r.name);
   }
-  if (names.empty() && elsewhere.empty()) {
-    std::string all;
-    for (const std::string& t : types) all += (all.empty() ? "" : ", ") + t;
+  if (names.empty() && elsewhere.empty())
     throw Error(ErrorKind::unsupported, "dtype: " + what + " has no " +
                                             std::string(name_of(dtype)) +
-                                            (all.empty() ? "" : "; it has " + all));
-  }
-  if (names.empty() || std::find(elsewhere.begin(), elsewhere.end(), config) != elsewhere.end()) {
-    std::string all;
-    for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
-    throw Error(ErrorKind::unsupported,
-                (config.empty() ? "head_dim" : "config") + std::string(": ") + what + ", " +
-                    std::string(name_of(dtype)) + " has no " +
-                    (config.empty() ? "configuration" : config) + " for head_dim " +
-                    std::to_string(head_dim) + (all.empty() ? "" : "; there are: " + all));
-  }
+                                            (types.empty() ? "" : "; it has " + listed(types)));
+  if (names.empty() || std::find(elsewhere.begin(), elsewhere.end(), config) != elsewhere.end())
+    throw Error(ErrorKind::unsupported, (config.empty() ? "head_dim" : "config") +
+                                            std::string(": ") + what + ", " +
+                                            std::string(name_of(dtype)) + " has no " +
+                                            (config.empty() ? "configuration" : config) +
+                                            " for head_dim " + std::to_string(head_dim) +
+                                            (names.empty() ? "" : "; there are: " + listed(names)));
   fail_unknown(ErrorKind::unsupported, "config", config, names);
 }
 
@@ -133,13 +135,14 @@ std::vector<std::string> all_instance_keys(Where where) {
   for (const ConfigRow& r : kRows) {
     if (!r.has(where)) continue;
     const KernelRow& kernel = find_kernel(std::string(r.kernel));
+    std::vector<Exp2> modes{Exp2::of_launch};
+    if (where == Where::cuda && kernel.kind == KernelKind::attention)
+      modes = {Exp2::soft, Exp2::hardware};
     for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
       for (const int bucket : {0, 32, 64, 96, 128})
         if (r.has(d) && r.has_bucket(bucket))
-          for (const Exp2 e : {Exp2::soft, Exp2::hardware, Exp2::of_launch})
-            if ((e == Exp2::of_launch) ==
-                (where == Where::sim || kernel.kind != KernelKind::attention))
-              keys.push_back(instance_key(kernel, r.arch, d, bucket, r.name, e));
+          for (const Exp2 e : modes)
+            keys.push_back(instance_key(kernel, r.arch, d, bucket, r.name, e));
   }
   return keys;
 }
