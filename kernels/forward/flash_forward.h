@@ -4,7 +4,10 @@
 // warp. Key tiles outside the band are not visited, full ones run without mask code. The scores'
 // accumulators become the operand of P V in registers.
 //
-// stages 2: K and V in rings of two; a tile's copies run beside the whole step before it.
+// stages 2: K and V in rings of two; a tile's copies run beside the whole step before it. Full
+// tiles
+//           are weighed against the maximum as it is (OnlineSoftmax::try_weigh), half a tile at a
+//           time; where that fails, the half's scores are computed again, K being still there.
 // stages 1: one buffer each; V's copy runs beside Q K^T, the next K's beside softmax and P V. Half
 //           the shared memory, two barriers a tile instead of one.
 #pragma once
@@ -24,6 +27,13 @@ struct FlashForward {
   static constexpr int kBlockQ = C.rows, kBlockK = C.cols, kHeadDim = C.head_dim;
   static constexpr int kWarpRows = kBlockQ / C.warps;
   static constexpr bool kQInRegisters = C.q == QHome::registers;
+  template <int Cols>
+  using Scores = Accumulator<kWarpRows, Cols, Acc>;
+  // Columns whose scores are weighed, and multiplied by V, at once: in full tiles so few that one
+  // part's exponentials hide behind the other's product; in the first and in masked ones as many as
+  // there are registers for.
+  static constexpr int kPart = kBlockK < 32 ? kBlockK : 32;
+  static constexpr int kEdgePart = kQInRegisters ? kBlockK : kPart;
   using QTile = SharedTile<T, kBlockQ, kHeadDim>;
   using KTile = SharedTile<T, kBlockK, kHeadDim>;
   using KRing = Ring<KTile, C.stages>;
@@ -87,35 +97,66 @@ struct FlashForward {
       for (i32 j = tiles.first; j < tiles.last; j++) {
         const KTile k_tile = k_ring.ready(j), v_tile = v_ring.ready(j);
         wait<C, 0>();
-        if constexpr (C.stages == 2) {
-          k_stream.start(k_ring.acquire(j + 1));
-          v_stream.start(v_ring.acquire(j + 1));
-        } else {
-          v_stream.start(v_tile);
-        }
-        commit<C>();
-
-        Accumulator<kWarpRows, kBlockK, Acc> s(E::zero());  // scores, then weights
-        if constexpr (kQInRegisters)
-          dot<C>(s, q_operand, transpose(k_tile));
-        else
-          dot<C>(s, q_tile, row0, transpose(k_tile));
+        const bool masked = keys.masked(q0, q_last, j, kBlockK);
+        const auto product = [&](auto& s, const auto& k) {
+          if constexpr (kQInRegisters)
+            dot<C>(s, q_operand, transpose(k));
+          else
+            dot<C>(s, q_tile, row0, transpose(k));
+        };
+        const auto weigh_and_add = [&](auto& s, const auto& v, i32 first_key) {
+          if (masked)
+            for_each(s, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<Acc>& x) {
+              const Lanes<i32> query = row + Lanes<i32>(q0 + row0),
+                               key = col + Lanes<i32>(first_key);
+              x = select(keys.visible(query, key), x, Lanes<Acc>(E::hidden()));
+            });
+          softmax.weigh(s, acc);
+          dot<C>(acc, as_operand<T>(s), v);  // P rounded to the storage type
+        };
 
         if constexpr (C.stages == 1) {
+          v_stream.start(v_tile);
+          commit<C>();
+          Scores<kBlockK> s(E::zero());
+          product(s, k_tile);
           v_stream.finish(v_tile);
           wait<C, 0>();
           k_stream.start(k_tile);
           commit<C>();
+          weigh_and_add(s, v_tile, j * kBlockK);
+        } else {
+          const auto start_next = [&] {
+            k_stream.start(k_ring.acquire(j + 1));
+            v_stream.start(v_ring.acquire(j + 1));
+            commit<C>();
+          };
+          // Behind the product a copy's instructions fill the gaps of the exponentials; where Q is
+          // in shared memory there are no registers for its addresses that long.
+          if (!kQInRegisters) start_next();
+          if (j == tiles.first || masked) {
+            if (kQInRegisters) start_next();
+            TESSERA_ROLLED_FOR (int part = 0; part < kBlockK / kEdgePart; part++) {
+              Scores<kEdgePart> e(E::zero());
+              product(e, rows<kEdgePart>(k_tile, part));
+              weigh_and_add(e, rows<kEdgePart>(v_tile, part), j * kBlockK + part * kEdgePart);
+            }
+          } else {
+            Scores<kBlockK> s(E::zero());
+            product(s, k_tile);
+            if (kQInRegisters) start_next();
+            TESSERA_UNROLL_FOR (int part = 0; part < kBlockK / kPart; part++) {
+              auto p = columns<kPart>(s, part);
+              RowMask<kWarpRows> unfit;
+              if (!softmax.try_weigh(p, unfit)) {
+                fill(p, E::zero());
+                product(p, rows<kPart>(k_tile, part));
+                softmax.weigh_again(p, unfit, acc);
+              }
+              dot<C>(acc, as_operand<T>(p), rows<kPart>(v_tile, part));
+            }
+          }
         }
-
-        if (keys.masked(q0, q_last, j, kBlockK))
-          for_each(s, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<Acc>& x) {
-            const Lanes<i32> query = row + Lanes<i32>(q0 + row0),
-                             key = col + Lanes<i32>(j * kBlockK);
-            x = select(keys.visible(query, key), x, Lanes<Acc>(E::hidden()));
-          });
-        softmax.weigh(s, acc);
-        dot<C>(acc, as_operand<T>(s), v_tile);  // P rounded to the storage type
 
         if constexpr (C.stages == 1) {
           k_stream.finish(k_tile);

@@ -59,7 +59,7 @@ struct Element {
     return scale > 0.0f ? 1.0f : scale < 0.0f ? -1.0f : 0.0f;
   }
 
-  static constexpr float kSlack = 8.0f, kWide = 65536.0f;
+  static constexpr float kSlack = 5.0f, kWide = 65536.0f;
   // False where top is NaN, and where both are -inf.
   static TESSERA_FN Lanes<bool> rose(const Lanes<float>& top, const Lanes<float>& m,
                                      const Scaling& a) {
@@ -76,6 +76,14 @@ struct Element {
   }
   static TESSERA_FN Lanes<float> shift(const Lanes<float>& m, const Scaling& a) {
     return select(wide(m, a), Lanes<float>(0.0f), Lanes<float>(0.0f) - m * Lanes<float>(a.c));
+  }
+  // A shift that makes every weight, and so their sum, one that does not fit: of a row that is
+  // wide.
+  static TESSERA_HD constexpr float unfit() { return __builtin_nanf(""); }
+  // Whether weights with this sum may be kept: none is larger then, and 8 weights of a row that has
+  // not risen (up to 2^kSlack each) always fit. False for NaN.
+  static TESSERA_FN Lanes<bool> fits(const Lanes<float>& sum, const Lanes<float>&) {
+    return sum <= Lanes<float>(256.0f);
   }
   // s minus base
   static TESSERA_FN Lanes<float> folded_weight(const Lanes<float>& s, const Lanes<float>& shift,
@@ -172,6 +180,12 @@ struct Element<Fq, Mode> {
     return s;  // 0 from hidden would be a score
   }
   static TESSERA_FN Lanes<Fq> shift(const Lanes<Fq>& m, const Scaling&) { return m; }
+  static TESSERA_HD constexpr Fq unfit() { return hidden(); }
+  // Any reference that is a score gives the same O: some sums are sent the long way for the test.
+  static TESSERA_FN Lanes<bool> fits(const Lanes<Fq>& sum, const Lanes<Fq>& shift) {
+    return apply([](Fq sum, Fq m) { return m.value != Fq::kHidden && sum.value % 64 != 0; }, sum,
+                 shift);
+  }
   static TESSERA_FN Lanes<Fq> folded_weight(const Lanes<Fq>& s, const Lanes<Fq>& shift,
                                             const Scaling&) {
     return weight(s, shift);

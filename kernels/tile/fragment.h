@@ -26,6 +26,9 @@ TESSERA_HD constexpr int operand_a_col(int lane, int half) { return (lane & 3) *
 TESSERA_HD constexpr int operand_b_row(int lane, int half) { return (lane & 3) * 2 + half; }
 TESSERA_HD constexpr int operand_b_col(int lane) { return lane >> 2; }
 
+// For a tile whose every register is written at once.
+struct Unwritten {};
+
 // Rows x Cols accumulators of one warp.
 template <int Rows, int Cols, class T = float>
 struct Accumulator {
@@ -38,15 +41,13 @@ struct Accumulator {
       TESSERA_UNROLL_FOR (int n = 0; n < kColTiles; n++)
         TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) poison(x[m][n][i]);
   }
+  TESSERA_FN explicit Accumulator(Unwritten) {}
   TESSERA_FN explicit Accumulator(T value) {
     TESSERA_UNROLL_FOR (int m = 0; m < kRowTiles; m++)
       TESSERA_UNROLL_FOR (int n = 0; n < kColTiles; n++)
         TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) x[m][n][i] = Lanes<T>(value);
   }
 };
-
-// For a tile whose every register is written at once.
-struct Unwritten {};
 
 // Rows x Depth of an A operand in 16-bit storage T, packed two a register.
 template <int Rows, int Depth, class T>
@@ -124,6 +125,17 @@ TESSERA_FN void scale_cols(Accumulator<Rows, Cols, T>& a, const ColVector<Cols, 
       TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) a.x[m][n][i] = a.x[m][n][i] * v.x[n][i & 1];
 }
 
+// Columns Cols * part .. Cols * (part + 1) - 1 of a.
+template <int Cols, int Rows, int AllCols, class T>
+TESSERA_FN Accumulator<Rows, Cols, T> columns(const Accumulator<Rows, AllCols, T>& a, int part) {
+  static_assert(AllCols % Cols == 0);
+  Accumulator<Rows, Cols, T> r{Unwritten{}};
+  TESSERA_UNROLL_FOR (int m = 0; m < r.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int n = 0; n < r.kColTiles; n++)
+      TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) r.x[m][n][i] = a.x[m][part * r.kColTiles + n][i];
+  return r;
+}
+
 // ---- row vectors, row by row
 template <class F, int Rows, class T, class... V>
 TESSERA_FN RowVector<Rows, T> map_rows(F f, const RowVector<Rows, T>& v, const V&... others) {
@@ -158,8 +170,37 @@ TESSERA_FN Lanes<bool> any_row(F f, const RowVector<Rows, T>& v, const V&... oth
   return r;
 }
 
-// ---- across a row: over a lane's columns in ascending order, then its neighbours at distance 1
-// and 2.
+// One truth value for each row that a lane has, in one register: bit 2m + h is row g + 8h of 16m.
+template <int Rows>
+struct RowMask {
+  Lanes<u32> bits;
+
+  TESSERA_FN Lanes<bool> any() const { return bits != Lanes<u32>(0u); }
+};
+template <class F, int Rows, class T, class... V>
+TESSERA_FN RowMask<Rows> rows_where(F f, const RowVector<Rows, T>& v, const V&... others) {
+  Lanes<u32> bits = 0u;
+  TESSERA_UNROLL_FOR (int m = 0; m < v.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++)
+      bits = bits |
+             select(f(v.x[m][h], others.x[m][h]...), Lanes<u32>(1u << (2 * m + h)), Lanes<u32>(0u));
+  return {bits};
+}
+// v where the mask is true
+template <int Rows, class T>
+TESSERA_FN RowVector<Rows, T> select(const RowMask<Rows>& mask, const RowVector<Rows, T>& v,
+                                     T otherwise) {
+  RowVector<Rows, T> r;
+  TESSERA_UNROLL_FOR (int m = 0; m < r.kRowTiles; m++)
+    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
+      const Lanes<u32> bit = mask.bits & Lanes<u32>(1u << (2 * m + h));
+      r.x[m][h] = select(bit != Lanes<u32>(0u), v.x[m][h], Lanes<T>(otherwise));
+    }
+  return r;
+}
+
+// ---- across a row: over a lane's columns in ascending order (reduce_lanes), then its neighbours
+// at distance 1 and 2.
 template <int Rows, class T, class F>
 TESSERA_FN RowVector<Rows, T> across_row(const RowVector<Rows, T>& v, F f) {
   return map_rows(
@@ -170,7 +211,7 @@ TESSERA_FN RowVector<Rows, T> across_row(const RowVector<Rows, T>& v, F f) {
       v);
 }
 template <int Rows, int Cols, class T, class F>
-TESSERA_FN RowVector<Rows, T> reduce_rows(const Accumulator<Rows, Cols, T>& a, F f) {
+TESSERA_FN RowVector<Rows, T> reduce_lanes(const Accumulator<Rows, Cols, T>& a, F f) {
   RowVector<Rows, T> v;
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
@@ -179,18 +220,22 @@ TESSERA_FN RowVector<Rows, T> reduce_rows(const Accumulator<Rows, Cols, T>& a, F
         r = f(f(r, a.x[m][n][2 * h]), a.x[m][n][2 * h + 1]);
       v.x[m][h] = r;
     }
-  return across_row(v, f);
+  return v;
 }
-// v plus the sum of each lane's own columns of a row, pairs first; across_row adds a row's four
-// lanes.
+template <int Rows, int Cols, class T, class F>
+TESSERA_FN RowVector<Rows, T> reduce_rows(const Accumulator<Rows, Cols, T>& a, F f) {
+  return across_row(reduce_lanes(a, f), f);
+}
+// The sum of each lane's own columns of a row, pairs first; across_row adds a row's four lanes.
 template <int Rows, int Cols, class T>
-TESSERA_FN RowVector<Rows, T> add_lane_sums(const RowVector<Rows, T>& v,
-                                            const Accumulator<Rows, Cols, T>& a) {
-  RowVector<Rows, T> r = v;
+TESSERA_FN RowVector<Rows, T> lane_sums(const Accumulator<Rows, Cols, T>& a) {
+  RowVector<Rows, T> r;
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
-    TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++)
-      TESSERA_UNROLL_FOR (int h = 0; h < 2; h++)
+    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
+      r.x[m][h] = a.x[m][0][2 * h] + a.x[m][0][2 * h + 1];
+      TESSERA_UNROLL_FOR (int n = 1; n < a.kColTiles; n++)
         r.x[m][h] = r.x[m][h] + (a.x[m][n][2 * h] + a.x[m][n][2 * h + 1]);
+    }
   return r;
 }
 template <int Rows, int Cols, class T>

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Online softmax over the key tiles of one warp's rows: reference maximum m, sum of weights l, and
 // the accumulators they scale. The maximum is lazy: a row's is raised, and its l and O rescaled,
-// only when its scores have grown by more than E::kSlack in powers of two, so that most tiles pass
-// with one test a warp. Weights may then reach 2^kSlack; it is the same algebra.
+// only when its scores have grown by more than E::kSlack in powers of two. Weights may then be
+// larger than 1; it is the same algebra.
+//
+// try_weigh weighs against the reference as it is, and looks at the sums it needs anyway for what
+// does not fit: no score waits for a row's maximum, and most tiles find none. weigh takes the
+// maximum first, for the first tile, masked ones, and after try_weigh has failed.
 #pragma once
 #include "kernels/tile/element.h"
 #include "kernels/tile/fragment.h"
@@ -17,26 +21,36 @@ class OnlineSoftmax {
  public:
   TESSERA_FN explicit OnlineSoftmax(const typename E::Scaling& scaling) : scaling_(scaling) {
     fill(m_, E::hidden());
-    fill(shift_, E::zero());
+    fill(shift_, E::unfit());
     fill(l_, E::zero());
   }
 
+  // s (Rows, Cols): scores become weights against the row's reference, and true; or, where one of
+  // the warp's rows needs another reference, something without a meaning, and false: then the
+  // scores, made again, go to weigh_again with the same `unfit`.
+  template <int Cols>
+  TESSERA_FN bool try_weigh(Accumulator<Rows, Cols, Acc>& s, RowMask<Rows>& unfit) {
+    static_assert(Cols <= 32, "E::fits counts 8 columns a lane");
+    for_each(s, shift_, [&](auto& x, auto& shift) { x = E::folded_weight(x, shift, scaling_); });
+    const Row sums = lane_sums(s);
+    unfit = rows_where([](const auto& sum, const auto& shift) { return !E::fits(sum, shift); },
+                       sums, shift_);
+    if (warp_any(unfit.any())) return false;
+    l_ = l_ + sums;
+    return true;
+  }
+  // Only where a lane's own sum did not fit may its row rise: what a row gets does not depend on
+  // its neighbours.
+  template <int Cols, int HeadDim>
+  TESSERA_FN void weigh_again(Accumulator<Rows, Cols, Acc>& s, const RowMask<Rows>& unfit,
+                              Accumulator<Rows, HeadDim, Acc>& acc) {
+    weigh(s, select(unfit, lane_max(s), E::hidden()), acc);
+  }
   // s (Rows, Cols): scores become weights against the row's reference. acc (Rows, HeadDim), which
   // earlier weights have made, is rescaled where that reference was raised.
   template <int Cols, int HeadDim>
   TESSERA_FN void weigh(Accumulator<Rows, Cols, Acc>& s, Accumulator<Rows, HeadDim, Acc>& acc) {
-    const Row top = row_max(s);
-    const auto unusual = [&](const auto& t, const auto& m) {
-      return E::rose(t, m, scaling_) | E::wide(m, scaling_);
-    };
-    if (warp_any(any_row(unusual, top, m_))) {
-      raise(top, acc);
-      // Rows too far from 0 to fold their maximum; 0 is taken from the others.
-      for_each(s, map_rows([&](const auto& m) { return E::base(m, scaling_); }, m_),
-               [](auto& x, auto& base) { x = E::take_base(x, base); });
-    }
-    for_each(s, shift_, [&](auto& x, auto& shift) { x = E::folded_weight(x, shift, scaling_); });
-    l_ = add_lane_sums(l_, s);  // each lane its own columns; finish() adds the four of a row
+    weigh(s, lane_max(s), acc);
   }
 
   // What O is multiplied by in the end, and LSE, for each row.
@@ -48,30 +62,61 @@ class OnlineSoftmax {
     return {map_rows([](auto& sum) { return E::reciprocal(sum); }, l),
             map_rows([&](auto& m, auto& shift,
                          auto& sum) { return E::make_lse(m, shift, sum, scaling_); },
-                     m_, shift_, l)};
+                     m_, exact_shift(), l)};
   }
 
  private:
+  template <int Cols>
+  static TESSERA_FN Row lane_max(const Accumulator<Rows, Cols, Acc>& s) {
+    return reduce_lanes(s, [](const auto& x, const auto& y) { return max(x, y); });
+  }
+  // top: each lane's largest score of a row. Whether a row rises needs no row's maximum: some
+  // lane's rises with it.
+  template <int Cols, int HeadDim>
+  TESSERA_FN void weigh(Accumulator<Rows, Cols, Acc>& s, const Row& top,
+                        Accumulator<Rows, HeadDim, Acc>& acc) {
+    const auto unusual = [&](const auto& t, const auto& m) {
+      return E::rose(t, m, scaling_) | E::wide(m, scaling_);
+    };
+    Row shift = shift_;
+    if (warp_any(any_row(unusual, top, m_))) {
+      raise(across_row(top, [](const auto& x, const auto& y) { return max(x, y); }), acc);
+      // Rows too far from 0 to fold their maximum; 0 is taken from the others.
+      for_each(s, map_rows([&](const auto& m) { return E::base(m, scaling_); }, m_),
+               [](auto& x, auto& base) { x = E::take_base(x, base); });
+      shift = exact_shift();
+    }
+    for_each(s, shift, [&](auto& x, auto& y) { x = E::folded_weight(x, y, scaling_); });
+    l_ = l_ + lane_sums(s);  // each lane its own columns; finish() adds the four of a row
+  }
+  TESSERA_FN Row exact_shift() const {
+    return map_rows([&](const auto& m) { return E::shift(m, scaling_); }, m_);
+  }
   template <int HeadDim>
   TESSERA_FN void raise(const Row& top, Accumulator<Rows, HeadDim, Acc>& acc) {
     // A row that has not risen keeps every bit, its alpha is 1: what it gets does not depend on its
     // neighbours.
-    const Row m_old = m_, shift_old = shift_;
+    const Row m_old = m_, shift_old = exact_shift();
     m_ = map_rows(
         [&](const auto& t, const auto& m) { return select(E::rose(t, m, scaling_), t, m); }, top,
         m_old);
-    shift_ = map_rows([&](const auto& m) { return E::shift(m, scaling_); }, m_);
+    const Row shift_new = exact_shift();
+    shift_ = map_rows(
+        [&](const auto& m, const auto& shift) {
+          return select(E::wide(m, scaling_), E::unfit(), shift);
+        },
+        m_, shift_new);
     const Row alpha = map_rows(
         [&](const auto& old, const auto& shift_of_old, const auto& m, const auto& shift) {
           return E::folded_rescale(old, shift_of_old, m, shift, scaling_);
         },
-        m_old, shift_old, m_, shift_);
+        m_old, shift_old, m_, shift_new);
     l_ = l_ * alpha;
     scale_rows(acc, alpha);
   }
 
   typename E::Scaling scaling_;
-  Row m_, shift_, l_;
+  Row m_, shift_, l_;  // shift_: E::unfit() where m is wide
 };
 
 }  // namespace tessera

@@ -47,6 +47,14 @@ struct SharedTile {
   }
 };
 
+// Rows Rows * part .. Rows * (part + 1) - 1 of a tile, a tile themselves.
+template <int Rows, class T, int AllRows, int Cols>
+TESSERA_FN SharedTile<T, Rows, Cols> rows(const SharedTile<T, AllRows, Cols>& tile, int part) {
+  using Part = SharedTile<T, Rows, Cols>;
+  static_assert(AllRows % Rows == 0 && Part::kBytes == Rows * Part::kPitch);
+  return {tile.base + u32(part * Part::kBytes)};
+}
+
 // A (Cols, Rows) view of a tile, for products: transpose(k) is the second operand of Q K^T.
 template <class Tile>
 struct Transposed {

@@ -159,9 +159,7 @@ TEST(FragmentOps, RowSumInItsOrder) {
 // A lane's own columns, pairs first; across_row then adds a row's four lanes, at distance 1 and 2.
 TEST(FragmentOps, LaneSumsAndAcrossRowInTheirOrder) {
   const Values<32, 40> values(6);
-  RowVector<32> start;
-  fill(start, 0.75f);
-  const RowVector<32> own = add_lane_sums(start, values.accumulator());
+  const RowVector<32> own = lane_sums(values.accumulator());
   const RowVector<32> whole = across_row(
       own, [](const Lanes<float>& a, const Lanes<float>& b) { return a + b; });
   const RowVector<32> last = across_row(  // not symmetric: which neighbour is which
@@ -169,8 +167,8 @@ TEST(FragmentOps, LaneSumsAndAcrossRowInTheirOrder) {
   for (int row = 0; row < 32; row++) {
     float lane[4];
     for (int t = 0; t < 4; t++) {
-      lane[t] = 0.75f;
-      for (int n = 0; n < 5; n++)
+      lane[t] = values.x[row][2 * t] + values.x[row][2 * t + 1];
+      for (int n = 1; n < 5; n++)
         lane[t] += values.x[row][8 * n + 2 * t] + values.x[row][8 * n + 2 * t + 1];
     }
     for (int t = 0; t < 4; t++) {
