@@ -103,7 +103,7 @@ class OnlineSoftmax {
     const Row shift_new = exact_shift();
     shift_ = map_rows(
         [&](const auto& m, const auto& shift) {
-          return select(E::wide(m, scaling_), E::unfit(), shift);
+          return select(E::wide(m, scaling_), Lanes<Acc>(E::unfit()), shift);
         },
         m_, shift_new);
     const Row alpha = map_rows(
