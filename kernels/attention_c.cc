@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "kernels/attention.h"
+#include "kernels/cuda_timing.h"
 #include "kernels/registry.h"
 #include "reference/inputs.h"
 
@@ -111,6 +112,15 @@ tessera_status tessera_fill(void* data, int32_t dtype, int64_t count, uint64_t s
     if (count < 0) invalid("count: " + std::to_string(count) + " is negative");
     if (count && !data) invalid("data: null");
     tessera::fill(data, d, count, seed, tensor, scale);
+    return TESSERA_OK;
+  });
+}
+
+tessera_status tessera_cuda_rate_limit(int32_t dtype, double* tflops) {
+  return guarded([&] {
+    const tessera::Dtype d = dtype_of("dtype", dtype);
+    if (!tflops) invalid("tflops: null");
+    *tflops = tessera::cuda::rate_limit(d);
     return TESSERA_OK;
   });
 }

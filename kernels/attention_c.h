@@ -98,6 +98,12 @@ TESSERA_API const char* tessera_list(void);
 TESSERA_API tessera_status tessera_fill(void* data, int32_t dtype, int64_t count, uint64_t seed,
                                         uint32_t tensor, double scale);
 
+/* TFLOP/s that no kernel here exceeds on the current device: what mma.sync (f16, bf16) or FFMA
+ * (f32) reach with nothing beside them. Measured by the first call for a device and type, in some
+ * 50 ms. TESSERA_UNSUPPORTED, and *tflops as it was, where there is no device or it lacks the type.
+ */
+TESSERA_API tessera_status tessera_cuda_rate_limit(int32_t dtype, double* tflops);
+
 TESSERA_API const char* tessera_version(void);
 TESSERA_API int32_t tessera_abi_version(void);
 

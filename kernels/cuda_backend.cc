@@ -12,6 +12,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "kernels/cuda_check.h"
+
 namespace tessera::cuda {
 
 namespace {
@@ -43,14 +45,18 @@ std::string text_of(cudaError_t e) {
   return std::string(cudaGetErrorName(e)) + ", " + cudaGetErrorString(e);
 }
 
-void check(cudaError_t e, const std::string& what) {
+}  // namespace
+
+void check(int error, const std::string& what) {
+  const auto e = cudaError_t(error);
   if (e == cudaSuccess) return;
   cudaGetLastError();  // it is thrown: nobody else shall meet it again
   throw Error(ErrorKind::internal,
               what + ": " + text_of(e) +
                   (is_of_earlier_work(e) ? "; a fault of work launched before this call" : ""));
 }
-void check(int e, const std::string& what) { check(cudaError_t(e), what); }
+
+namespace {
 
 // A launch reports its failure through the thread's last error, where an older one may still be.
 void refuse_pending_error() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA target of a build without a CUDA toolkit: it says so.
 #include "kernels/cuda_backend.h"
+#include "kernels/cuda_timing.h"
 
 namespace tessera::cuda {
 
@@ -26,5 +27,18 @@ void Buffer::upload(const void*) { none(); }
 void Buffer::download(void*) const { none(); }
 void* copy_compact(const void*, const StridedRows&, i64, int, void*) { none(); }
 void free_async(void*, void*) {}
+
+double rate_limit(Dtype) { none(); }
+std::optional<Clocks> clocks_under_load() { return std::nullopt; }
+std::string driver_version() { return ""; }
+std::string toolkit_version() { return ""; }
+struct Stopwatch::State {};
+Stopwatch::Stopwatch(Launch, bool) { none(); }
+Stopwatch::~Stopwatch() = default;
+void* Stopwatch::stream() const { none(); }
+int Stopwatch::add(std::function<void()>) { none(); }
+void Stopwatch::run(int) { none(); }
+void Stopwatch::wait() { none(); }
+std::vector<double> Stopwatch::round(const std::vector<int>&) { none(); }
 
 }  // namespace tessera::cuda

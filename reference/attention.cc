@@ -57,6 +57,24 @@ void require_shapes(const Problem& p, std::size_t q, std::size_t k, std::size_t 
     throw std::invalid_argument("attention: q, k or v does not fit the problem's sizes");
 }
 
+std::int64_t visible_keys(const Problem& p, std::int64_t i) {
+  const std::int64_t at = i + p.band.shift;  // the key on the diagonal
+  const std::int64_t first = p.band.left >= Band::kUnlimited ? 0 : at - p.band.left;
+  const std::int64_t last = p.band.right >= Band::kUnlimited ? p.k_len - 1 : at + p.band.right;
+  const std::int64_t from = std::max<std::int64_t>(first, 0), to = std::min(last, p.k_len - 1);
+  return std::max<std::int64_t>(to - from + 1, 0);
+}
+
+std::int64_t visible_pairs(const Problem& p) {
+  std::int64_t pairs = 0;
+  for (std::int64_t i = 0; i < p.q_len; ++i) pairs += visible_keys(p, i);
+  return pairs;
+}
+
+double flop_of(const Problem& p) {
+  return 4 * double(p.head_dim) * double(visible_pairs(p)) * double(p.batch) * double(p.heads);
+}
+
 Result attention_f64(const Problem& p, const std::vector<double>& q, const std::vector<double>& k,
                      const std::vector<double>& v) {
   require_shapes(p, q.size(), k.size(), v.size());

@@ -36,6 +36,13 @@ inline bool visible(const Band& band, std::int64_t i, std::int64_t j, std::int64
          (band.right >= Band::kUnlimited || offset <= band.right);
 }
 
+// How many keys query i sees, and all queries of one (batch, head) together.
+std::int64_t visible_keys(const Problem& p, std::int64_t i);
+std::int64_t visible_pairs(const Problem& p);
+// Floating-point operations that O needs, whatever a kernel does: a visible pair is a product of
+// head_dim for its score and one for its value, 4 head_dim in all. Over all batches and heads.
+double flop_of(const Problem& p);
+
 struct Result {
   std::vector<double> o, lse;
   std::vector<double> abs_pv;  // sum_j P_ij |V_jd|, shaped like o: the error of a rounded P

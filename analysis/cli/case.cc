@@ -21,15 +21,6 @@ Report launch(const AttentionOptions& options, const Tensor& q, const Tensor& k,
   return attention(q, k, v, o, &lse, options);
 }
 
-void check_arguments(const CaseOptions& c) {
-  const std::int64_t batch = empty_unless_invalid(c.batch);
-  const Tensor q = shape_only(c.dtype, {batch, c.heads, c.q_len, c.head_dim});
-  const Tensor k = shape_only(c.dtype, {batch, c.heads_kv, c.k_len, c.head_dim});
-  const Dtype lse_dtype = c.dtype == Dtype::field ? Dtype::field : Dtype::f32;
-  const Tensor lse = shape_only(lse_dtype, {batch, c.heads, c.q_len});
-  require_instance(launch(c.run, q, k, k, q, lse), c.run);
-}
-
 // An AttentionCase's members are built from sizes that have been checked.
 const CaseOptions& checked(const CaseOptions& c) {
   check_arguments(c);
@@ -56,23 +47,22 @@ void require_instance(const Report& report, const Options& options) {
   if (options.target == Target::sim) sim::find_instance(report.instance, options.isa);
 }
 
+Report check_arguments(const CaseOptions& c) {
+  const std::int64_t batch = empty_unless_invalid(c.batch);
+  const Tensor q = shape_only(c.dtype, {batch, c.heads, c.q_len, c.head_dim});
+  const Tensor k = shape_only(c.dtype, {batch, c.heads_kv, c.k_len, c.head_dim});
+  const Dtype lse_dtype = c.dtype == Dtype::field ? Dtype::field : Dtype::f32;
+  const Tensor lse = shape_only(lse_dtype, {batch, c.heads, c.q_len});
+  Report report = launch(c.run, q, k, k, q, lse);
+  require_instance(report, c.run);
+  return report;
+}
+
 Problem problem_of(const CaseOptions& c) {
   Problem p{c.batch, c.heads, c.heads_kv, c.q_len, c.k_len, c.head_dim};
   p.scale = c.run.scale.value_or(1 / std::sqrt(double(c.head_dim)));
   p.band = band_of(c.run, c.q_len, c.k_len);
   return p;
-}
-
-double visible_pairs(const Problem& p) {
-  double pairs = 0;
-  for (std::int64_t i = 0; i < p.q_len; ++i) {
-    const std::int64_t at = i + p.band.shift;  // the key on the diagonal
-    const std::int64_t first = p.band.left >= Band::kUnlimited ? 0 : at - p.band.left;
-    const std::int64_t last = p.band.right >= Band::kUnlimited ? p.k_len - 1 : at + p.band.right;
-    const std::int64_t from = std::max<std::int64_t>(first, 0), to = std::min(last, p.k_len - 1);
-    pairs += double(std::max<std::int64_t>(to - from + 1, 0));
-  }
-  return pairs * double(p.batch) * double(p.heads);
 }
 
 OutputResult judge(const char* name, const Array& actual, const std::vector<double>& expected,
@@ -122,6 +112,13 @@ void AttentionCase::find_expected() {
   expected_o_ = std::move(r.o), expected_lse_ = std::move(r.lse), abs_pv_ = std::move(r.abs_pv);
 }
 
+double exp2_allowance(const Report& r, const Problem& p) {
+  if (r.target != "cuda" || r.exp2 != "hardware" || r.dtype == name_of(Dtype::field)) return 0;
+  const ConfigRow& row = find_config(find_kernel(r.kernel), parse_arch(r.arch),
+                                     parse_dtype(r.dtype), int(p.head_dim), r.config);
+  return kExp2Error * (double((p.k_len + row.cols - 1) / row.cols) + 1);
+}
+
 CaseResult AttentionCase::run(const AttentionOptions& options) {
   // A GPU's first launch loads the code, which `seconds` should not count.
   if (options.target == Target::cuda)
@@ -134,22 +131,14 @@ CaseResult AttentionCase::run(const AttentionOptions& options) {
   find_expected();
 
   std::vector<double> tolerance_o = tolerance_o_, tolerance_lse = tolerance_lse_;
-  if (options.target == Target::cuda && result.report.exp2 == "hardware" &&
-      dtype_ != Dtype::field) {
-    // A weight is one exponential, and each tile of keys may rescale it by another: its relative
-    // error is at most e = (tiles + 1) 2^-22. LSE then moves by e, and O, a quotient of two sums
-    // of weights, by 2 e sum_j P_ij |V_jd|.
-    const ConfigRow& row = find_config(find_kernel(result.report.kernel),
-                                       parse_arch(result.report.arch), dtype_,
-                                       int(problem_.head_dim), result.report.config);
-    const double e = kExp2Error * (double((problem_.k_len + row.cols - 1) / row.cols) + 1);
+  if (const double e = exp2_allowance(result.report, problem_); e > 0) {
     for (std::size_t i = 0; i < tolerance_o.size(); ++i) tolerance_o[i] += 2 * e * abs_pv_[i];
     for (double& t : tolerance_lse) t += e;
   }
   result.outputs.push_back(judge("o", o_, expected_o_, tolerance_o));
   result.outputs.push_back(judge("lse", lse_, expected_lse_, tolerance_lse));
   for (const OutputResult& o : result.outputs) result.pass = result.pass && o.error.pass;
-  result.flops = 4 * double(problem_.head_dim) * visible_pairs(problem_);
+  result.flops = flop_of(problem_);
   return result;
 }
 

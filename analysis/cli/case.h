@@ -58,9 +58,17 @@ class AttentionCase {
 // Any kernel. Throws Error, and before memory is touched where an argument is the reason.
 CaseResult run_case(const CaseOptions& options);
 
-// (query, key) pairs that the mask leaves, over all batches and heads.
-double visible_pairs(const Problem& problem);
 Problem problem_of(const CaseOptions& options);
+
+// Throws Error if an attention case is refused, before any memory is touched. Otherwise the report
+// of the same case without a batch: which instance it is.
+Report check_arguments(const CaseOptions& options);
+
+// What hardware exp2 of a GPU may add to the tolerances: e to each LSE, 2 e sum_j P_ij |V_jd| to O.
+// A weight is one exponential, and each tile of keys may rescale it by another: its relative error
+// is at most e = (tiles + 1) 2^-22. LSE then moves by e, and O, a quotient of two sums of weights,
+// by twice that. 0 for whatever else ran.
+double exp2_allowance(const Report& report, const Problem& problem);
 
 // The kernels with matrices; run_case calls them.
 CaseResult run_matmul(const CaseOptions& options);

@@ -4,6 +4,7 @@
 #include <exception>
 #include <new>
 
+#include "analysis/cli/bench.h"
 #include "analysis/cli/case.h"
 #include "analysis/cli/demo.h"
 #include "analysis/cli/options.h"
@@ -17,6 +18,8 @@ int run_command(const Command& command) {
   switch (command.verb) {
     case Verb::list: list(out); return kOk;
     case Verb::demo: return demo(command.options, out) ? kOk : kWrong;
+    case Verb::bench: return bench(command.bench, out);
+    case Verb::compare: return compare(command.compare, out);
     case Verb::run:
     case Verb::check: break;
   }

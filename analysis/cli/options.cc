@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "analysis/cli/bench_options.h"
 #include "analysis/cli/refuse.h"
 #include "kernels/registry.h"
 
@@ -19,7 +20,7 @@ constexpr const char* kExitCodes =
     "  2  usage: a flag, a value or a shape is invalid\n"
     "  3  nothing here runs this case, or there is no device\n"
     "  4  the emulator found a fault in the kernel\n"
-    "  5  a measurement is worse than its baseline (reserved)\n"
+    "  5  a measurement is worse than its baseline\n"
     "Results go to stdout, messages to stderr.";
 
 // Flags as they were given; empty where the default depends on another flag.
@@ -146,6 +147,21 @@ void finish_case(const CLI::App* sub, Command& c, const Given& given) {
   o.run.timed = o.run.target == Target::cuda;
 }
 
+void add_compare(CLI::App* sub, CompareOptions& c) {
+  sub->add_option("before", c.before, "What --json of a benchmark wrote")->type_name("A");
+  sub->add_option("after", c.after, "The same, from the same card")->type_name("B");
+  sub->add_option("--threshold", c.threshold_percent,
+                  "Medians that differ by less are the same; 1 (percent)")
+      ->check(&why_no_number<double>, "")
+      ->type_name("PERCENT");
+}
+
+void finish_compare(const CompareOptions& c) {
+  if (c.after.empty()) invalid("compare: two files, A and B");
+  if (!(c.threshold_percent >= 0 && c.threshold_percent <= 1000))
+    invalid("--threshold: a percentage from 0 to 1000");
+}
+
 }  // namespace
 
 std::optional<Command> parse(int argc, char** argv) {
@@ -160,8 +176,11 @@ std::optional<Command> parse(int argc, char** argv) {
   CLI::App* run = app.add_subcommand("run", "Run a kernel and compare it with float64");
   CLI::App* check = app.add_subcommand("check", "The same with the emulator's checks switched on");
   CLI::App* demo = app.add_subcommand("demo", "The tutorial's cases, a mask, and two famous bugs");
-  const std::pair<CLI::App*, Verb> verbs[] = {
-      {list, Verb::list}, {run, Verb::run}, {check, Verb::check}, {demo, Verb::demo}};
+  CLI::App* bench = app.add_subcommand("bench", "Time attention over lengths; a table of TFLOP/s");
+  CLI::App* compare = app.add_subcommand("compare", "Two records of benchmarks, row by row");
+  const std::pair<CLI::App*, Verb> verbs[] = {{list, Verb::list},   {run, Verb::run},
+                                              {check, Verb::check}, {demo, Verb::demo},
+                                              {bench, Verb::bench}, {compare, Verb::compare}};
   Names names;
   for (const auto& [sub, verb] : verbs) {
     sub->allow_extras();
@@ -175,8 +194,13 @@ std::optional<Command> parse(int argc, char** argv) {
       ->check(&why_no_number<int>, "")
       ->type_name("N");
   add_json(demo, command);
+  const BenchFlags bench_flags(bench);
+  add_json(bench, command);
+  add_compare(compare, command.compare);
+  add_json(compare, command);
 
-  if (argc < 2) invalid("command: none given. There are: list, run, check, demo; see --help");
+  if (argc < 2)
+    invalid("command: none given. There are: list, run, check, demo, bench, compare; see --help");
   // CLI11 would say no more than that it expected a subcommand.
   const std::string first = argv[1];
   if (first.starts_with("-")) names = {"--help", "-h", "--version"};
@@ -200,6 +224,8 @@ std::optional<Command> parse(int argc, char** argv) {
         if (value.empty()) invalid(option->get_name() + ": its value is empty");
     if (command.options.run.threads < 0) invalid("--threads: a number from 0 up");
     if (verb == Verb::run || verb == Verb::check) finish_case(sub, command, given);
+    if (verb == Verb::bench) command.bench = bench_flags.options();
+    if (verb == Verb::compare) finish_compare(command.compare);
   }
   return command;
 }
