@@ -85,6 +85,9 @@ constexpr unsigned cuda = 1, sim = 2;
       stages,  QHome::q,   blocks, local,  Variant::variant,        where},
 constexpr ConfigRow kRows[] = {
 #include "kernels/configs.def"
+#ifdef TESSERA_SWEEP
+#include "kernels/sweep.def"
+#endif
 };
 #undef TESSERA_CONFIG
 }  // namespace table

@@ -11,7 +11,7 @@ namespace {
 
 // The tutorial's table on a GPU; on the emulator what takes seconds.
 const std::vector<std::int64_t> kLengthsOnGpu = {512, 1024, 2048, 4096};
-const std::vector<std::int64_t> kLengthsOnEmulator = {128, 256, 512};
+const std::vector<std::int64_t> kLengthsOnEmulator = {256, 512, 1024};
 constexpr StopRule kStopOnGpu{0.02, 20, 200}, kStopOnEmulator{0.1, 3, 10};
 
 // Each text once, as a value.
@@ -68,7 +68,7 @@ BenchFlags::BenchFlags(CLI::App* sub) : sub_(sub) {
                   "An attention kernel, as `tessera list` shows it (default flash_forward)");
   flag(table, "--n", lengths_,
        "Queries, and keys unless --k-len says otherwise; 4k is 4096. 512,1k,2k,4k; on the "
-       "emulator 128,256,512",
+       "emulator 256,512,1k",
        "N,...");
   flag(table, "--k-len", k_len_, "Keys; as many as queries by default", "N");
   flag(table, "--head-dim", head_dims_, "64 by default", "N,...");

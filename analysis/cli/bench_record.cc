@@ -57,12 +57,13 @@ const char* record_name(Causal c) {  // the key of a record; the command's flag 
 const char* launch_of(const BenchOptions& o) { return o.graph ? "graph" : "call"; }
 
 Json options_record(const BenchOptions& o) {
-  Json dtypes = Json::array(), causals = Json::array();
+  Json dtypes = Json::array(), causals = Json::array(), configs = Json::array();
   for (const Dtype d : o.dtypes) dtypes.push_back(name_of(d));
   for (const Causal c : o.causals) causals.push_back(record_name(c));
+  for (const std::string& c : o.configs) configs.push_back(c.empty() ? "default" : c);
   return {{"kernel", o.base.run.kernel},
           {"arch", text_or_null(o.base.run.arch)},
-          {"configs", o.configs.empty() ? Json("all") : Json(o.configs)},
+          {"configs", o.configs.empty() ? Json("all") : configs},
           {"exp2", text_or_null(o.base.run.exp2)},
           {"dtypes", dtypes},
           {"head_dims", o.head_dims},

@@ -4,10 +4,14 @@
 # files that C++ includes; a test compares what was built with the table.
 
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-  ${PROJECT_SOURCE_DIR}/kernels/configs.def ${PROJECT_SOURCE_DIR}/kernels/registry.def)
+  ${PROJECT_SOURCE_DIR}/kernels/configs.def ${PROJECT_SOURCE_DIR}/kernels/registry.def ${PROJECT_SOURCE_DIR}/kernels/sweep.def)
 
 file(STRINGS kernels/registry.def TESSERA_KERNEL_ROWS REGEX "^TESSERA_KERNEL\\(")
 file(STRINGS kernels/configs.def TESSERA_CONFIG_ROWS REGEX "^TESSERA_CONFIG\\(")
+if(TESSERA_SWEEP)
+  file(STRINGS kernels/sweep.def sweep REGEX "^TESSERA_CONFIG\\(")
+  list(APPEND TESSERA_CONFIG_ROWS ${sweep})
+endif()
 
 # Fields of a row as a list, white space removed.
 function(tessera_fields row out)
@@ -241,6 +245,11 @@ macro(tessera_find_cuda)
 endmacro()
 
 function(tessera_cuda_unit kernel c dtype dim)
+  tessera_unit_key("${c}" ${dtype} ${dim} key)
+  string(FIND "${key}/" "${TESSERA_ONLY}/" at)
+  if(TESSERA_ONLY AND NOT at EQUAL 0)  # all that fit
+    return()
+  endif()
   tessera_write_unit(cuda "${kernel}" "${c}" ${dtype} ${dim} file)
   list(GET c 1 arch)
   set_property(GLOBAL APPEND PROPERTY TESSERA_UNITS_${arch} ${file})
@@ -250,6 +259,9 @@ endfunction()
 function(tessera_add_cuda_instances core)
   tessera_for_each_unit(cuda tessera_cuda_unit)
   foreach(arch IN ITEMS 75 89 90)
+    if(NOT TESSERA_UNITS_sm_${arch})  # TESSERA_ONLY is another's
+      continue()
+    endif()
     add_library(tessera_cuda_sm_${arch} OBJECT ${TESSERA_UNITS_sm_${arch}})
     set_target_properties(tessera_cuda_sm_${arch} PROPERTIES CUDA_ARCHITECTURES "${arch}-real;${arch}-virtual")
     target_compile_options(tessera_cuda_sm_${arch} PRIVATE -O3 --fmad=false -lineinfo)

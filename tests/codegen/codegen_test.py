@@ -7,7 +7,8 @@ So for every row of kernels/configs.def: the instances are there, no more and no
 instructions are as many as the tiling says; no local memory but what the row allows; registers and shared memory leave room for
 the blocks that the row claims for a multiprocessor.
 
-usage: codegen_test.py OBJECT...     the objects of the targets tessera_cuda_sm_*
+usage: codegen_test.py OBJECT... [--sweep]     the objects of the targets tessera_cuda_sm_*; --sweep: the
+rows of kernels/sweep.def are among them
 """
 import os
 import re
@@ -70,9 +71,9 @@ class Instance:
         return tile(self.rows) + 2 * self.stages * tile(self.cols)
 
 
-def expected():
+def expected(tables):
     kinds = {row[0]: row[3] for row in rows("registry.def", "TESSERA_KERNEL")}
-    for row in rows("configs.def", "TESSERA_CONFIG"):
+    for row in (row for table in tables for row in rows(table, "TESSERA_CONFIG")):
         kind = kinds[row[0]]
         if "cuda" in row[14].split("|"):
             for dtype in row[3].split("|"):
@@ -135,7 +136,8 @@ def faults(instance, code):
 
 
 def main():
-    objects = {Path(path).name: path for path in sys.argv[1:]}
+    tables = ["configs.def"] + ["sweep.def"] * ("--sweep" in sys.argv)
+    objects = {Path(path).name: path for path in sys.argv[1:] if path != "--sweep"}
     if not objects:
         print("SKIPPED: this build has no CUDA part")
         return 0
@@ -147,7 +149,7 @@ def main():
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         built = dict(zip(objects, pool.map(lambda path: functions(cuobjdump, path), objects.values())))
-    instances, failed = list(expected()), 0
+    instances, failed = list(expected(tables)), 0
     print(f"{'instance':48} registers  stack  mma")
     for instance in instances:
         # Both exp2 modes of an attention kernel are in one object; their Config names the mode.

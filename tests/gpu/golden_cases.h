@@ -53,7 +53,7 @@ inline std::vector<Case> golden_cases() {
   };
   for (const ConfigRow& row : kRows)
     for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-      if (!row.has(Where::cuda) || !row.has(d)) continue;
+      if (!row.has(Where::cuda) || !row.has(Where::sim) || !row.has(d)) continue;
       if (row.kernel == "flash_step1")
         for (const GoldenShape& s : kShapes) add("flash_step1", row, d, s);
       if (row.kernel != "flash_forward") continue;

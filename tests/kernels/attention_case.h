@@ -32,7 +32,7 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& os, const Case& c);
 
-// Every configuration of a kernel: each (type, head_dim bucket) of each of its rows.
+// Every configuration of a kernel on a target: each (type, head_dim bucket) of each of its rows.
 struct Configured {
   const ConfigRow* row;
   Dtype dtype;
@@ -40,7 +40,7 @@ struct Configured {
   Case start() const;  // this configuration by its name, head_dim the whole bucket
   std::string name() const;
 };
-std::vector<Configured> every_config(std::string_view kernel);
+std::vector<Configured> every_config(std::string_view kernel, Where where = Where::sim);
 std::ostream& operator<<(std::ostream& os, const Configured& c);
 constexpr const char* kAttentionKernels[] = {"flash_step1", "flash_forward"};
 
