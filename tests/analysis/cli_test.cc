@@ -2,10 +2,7 @@
 // The `tessera` command as a user meets it: run as a program, judged by its exit code, its stdout
 // and its stderr.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -16,42 +13,12 @@
 #include "analysis/cli/case.h"
 #include "kernels/cuda_backend.h"
 #include "kernels/registry.h"
+#include "tests/analysis/command.h"
 
 namespace tessera {
 namespace {
 
 using nlohmann::json;
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-};
-
-std::string read_file(const std::string& name) {
-  std::ifstream file(name);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-std::string temporary(const char* what) {
-  return testing::TempDir() + "tessera_cli_" + std::to_string(getpid()) + "_" + what;
-}
-
-Outcome tessera_command(const std::string& arguments) {
-  const std::string errors = temporary("stderr");
-  std::FILE* pipe = popen(("'" TESSERA_CLI_PATH "' " + arguments + " 2>'" + errors + "'").c_str(),
-                          "r");
-  Outcome r;
-  char buffer[4096];
-  for (std::size_t n; (n = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    r.out.append(buffer, n);
-  const int status = pclose(pipe);
-  r.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  r.err = read_file(errors);
-  std::remove(errors.c_str());
-  return r;
-}
 
 // The one record that a command writes to stdout.
 json record(const std::string& arguments, int code = 0) {
@@ -61,15 +28,11 @@ json record(const std::string& arguments, int code = 0) {
   return json::parse(r.out, nullptr, false);
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 TEST(Cli, HelpListsFlagsAndExitCodes) {
   const Outcome top = tessera_command("--help"), run = tessera_command("run --help");
   EXPECT_EQ(top.code, 0);
   EXPECT_EQ(run.code, 0);
-  for (const char* s : {"list", "run", "check", "demo", "Exit codes:"})
+  for (const char* s : {"list", "run", "check", "demo", "bench", "compare", "Exit codes:"})
     EXPECT_TRUE(contains(top.out, s)) << s;
   for (const char* s :
        {"--batch",   "--heads", "--kv-heads",   "--q-len",    "--k-len",  "--head-dim",
@@ -242,7 +205,7 @@ struct Mistake {
 
 TEST(Cli, MistakesNameTheNearestRightThing) {
   const Mistake mistakes[] = {
-      {"", 2, "There are: list, run, check, demo"},
+      {"", 2, "There are: list, run, check, demo, bench, compare"},
       {"runn", 2, "command: unknown 'runn', did you mean 'run'?"},
       {"--hepl", 2, "flag: unknown '--hepl', did you mean '--help'?"},
       {"run --q-lenn 5", 2, "flag: unknown '--q-lenn', did you mean '--q-len'?"},

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "kernels/attention_c.h"
 #include "kernels/cuda_backend.h"
 #include "kernels/registry.h"
 #include "reference/hash.h"
@@ -124,6 +125,23 @@ TEST(Gpu, InstructionsAreRecorded) {
   if (cuda::device_arch() < Arch::sm_89) return;  // Turing has no m16n8k16
   line("mma_m16n8k16_f16", mma_on_gpu(false, 16));
   line("mma_m16n8k16_bf16", mma_on_gpu(true, 16));
+}
+
+// The tensor cores are faster than the CUDA cores on every card here, and a second call measures
+// nothing.
+TEST(Gpu, RateLimits) {
+  TESSERA_NEEDS_GPU();
+  double f16 = 0, f32 = 0, again = 0;
+  ASSERT_EQ(tessera_cuda_rate_limit(TESSERA_F16, &f16), TESSERA_OK) << tessera_last_error();
+  ASSERT_EQ(tessera_cuda_rate_limit(TESSERA_F32, &f32), TESSERA_OK) << tessera_last_error();
+  ASSERT_EQ(tessera_cuda_rate_limit(TESSERA_F16, &again), TESSERA_OK);
+  EXPECT_EQ(again, f16);
+  EXPECT_GT(f16, f32);
+  EXPECT_GT(f32, 1);
+  if (cuda::device_arch() > Arch::sm_75) {
+    ASSERT_EQ(tessera_cuda_rate_limit(TESSERA_BF16, &again), TESSERA_OK) << tessera_last_error();
+    EXPECT_NEAR(again / f16, 1, 0.05);
+  }
 }
 
 TEST(Gpu, UnalignedTensorsAreCopied) {

@@ -261,6 +261,15 @@ TEST(Api, NullTensorsAndOptionsOfTheCInterface) {
   EXPECT_EQ(tessera_attention(&t, &t, &t, &t, nullptr, &o), TESSERA_INVALID_ARGUMENT);
   EXPECT_EQ(tessera_fill(nullptr, 0, 5, 0, 0, 1), TESSERA_INVALID_ARGUMENT);
   EXPECT_EQ(tessera_fill(nullptr, 7, 0, 0, 0, 1), TESSERA_INVALID_ARGUMENT);
+  double limit = -1;
+  EXPECT_EQ(tessera_cuda_rate_limit(9, &limit), TESSERA_INVALID_ARGUMENT);
+  EXPECT_EQ(tessera_cuda_rate_limit(TESSERA_F16, nullptr), TESSERA_INVALID_ARGUMENT);
+  EXPECT_EQ(tessera_cuda_rate_limit(TESSERA_FIELD, &limit), TESSERA_UNSUPPORTED);
+  if (!cuda::why_no_device().empty()) {
+    EXPECT_EQ(tessera_cuda_rate_limit(TESSERA_F16, &limit), TESSERA_UNSUPPORTED);
+    EXPECT_NE(std::string(tessera_last_error()).find(cuda::why_no_device()), std::string::npos);
+  }
+  EXPECT_EQ(limit, -1);
   EXPECT_EQ(tessera_abi_version(), TESSERA_ABI_VERSION);
 }
 

@@ -14,6 +14,7 @@
 #include "reference/hash.h"
 #include "reference/inputs.h"
 #include "reference/plain_attention.h"
+#include "reference/sample.h"
 
 namespace tessera {
 namespace {
@@ -433,6 +434,73 @@ TEST(AttentionF64, NonFiniteValuesFollowTheFormula) {
   EXPECT_EQ(attention_f64(one, {1}, {-kInf, 3}, {5, 6}).o[0], 6);
   EXPECT_EQ(attention_f64(one, {1}, {-kInf, 3}, {5, 6}).lse[0], 3);
   EXPECT_TRUE(std::isnan(attention_f64(one, {1}, {kInf, 3}, {5, 6}).o[0]));
+}
+
+// ---- samples
+
+TEST(Sample, RowsAreDifferentAndSpread) {
+  for (const std::int64_t q_len : {1, 5, 63, 64, 1000})
+    for (const std::int64_t heads : {1, 8, 100}) {
+      const Problem p{.batch = 2, .heads = heads, .heads_kv = heads, .q_len = q_len};
+      const auto rows = sample_rows(p, 64);
+      const std::int64_t all = 2 * heads * q_len;
+      ASSERT_EQ(std::int64_t(rows.size()), std::min<std::int64_t>(64, all));
+      std::vector<int> of_head(std::size_t(2 * heads));
+      std::int64_t before = -1, low = 0;
+      for (const SampleRow& r : rows) {
+        EXPECT_TRUE(0 <= r.query && r.query < q_len);
+        EXPECT_GT(r.head * q_len + r.query, before);
+        before = r.head * q_len + r.query;
+        of_head.at(std::size_t(r.head))++;
+        low += 2 * r.query < q_len;
+      }
+      EXPECT_EQ(rows.front().head + rows.front().query, 0);
+      EXPECT_EQ(before, all - 1);
+      if (2 * heads <= 64) EXPECT_GE(*std::min_element(of_head.begin(), of_head.end()), 1);
+      if (all > 64 && q_len > 1) EXPECT_TRUE(16 <= low && low <= 48) << q_len << " " << heads;
+    }
+  EXPECT_TRUE(sample_rows({.q_len = 0}, 64).empty());
+}
+
+TEST(Sample, HasTheRowsOfTheWholeResult) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16})
+    for (const std::int64_t shift : {-3, 0, 5}) {
+      const Problem p{.batch = 2,
+                      .heads = 4,
+                      .heads_kv = 2,
+                      .q_len = 9,
+                      .k_len = 11,
+                      .head_dim = 6,
+                      .scale = 0.4,
+                      .band = causal(shift)};
+      const auto tensor = [&](std::int64_t rows, std::uint32_t number) {
+        std::vector<char> x(std::size_t(rows * 6 * element_size(dtype)));
+        fill(x.data(), dtype, rows * 6, 3, number);
+        return x;
+      };
+      const auto q = tensor(p.q_rows(), 0), k = tensor(p.k_rows(), 1), v = tensor(p.k_rows(), 2);
+      const auto wide = [&](const std::vector<char>& x) {
+        return widen_all(dtype, x.data(), std::int64_t(x.size()) / element_size(dtype));
+      };
+      const Result whole = attention_f64(p, wide(q), wide(k), wide(v));
+      const auto tolerance = forward_tolerance(p, dtype, wide(q), wide(k), wide(v), whole);
+      const double of_lse = lse_tolerance(p, wide(q), wide(k), whole);
+      const auto rows = sample_rows(p, 20);
+      const SampledResult some = attention_of_rows(p, dtype, q.data(), k.data(), v.data(), rows);
+      ASSERT_EQ(some.o.size(), rows.size() * 6);
+      ASSERT_EQ(some.lse.size(), rows.size());
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        const auto row = std::size_t(rows[r].head * 9 + rows[r].query);
+        EXPECT_EQ(some.lse[r], whole.lse[row]);
+        EXPECT_LE(some.tolerance_lse[r], of_lse);
+        EXPECT_GT(some.tolerance_lse[r], 0);
+        for (std::size_t d = 0; d < 6; ++d) {
+          EXPECT_EQ(some.o[r * 6 + d], whole.o[row * 6 + d]);
+          EXPECT_EQ(some.abs_pv[r * 6 + d], whole.abs_pv[row * 6 + d]);
+          EXPECT_EQ(some.tolerance_o[r * 6 + d], tolerance[row * 6 + d]);
+        }
+      }
+    }
 }
 
 // ---- comparisons and tolerances
