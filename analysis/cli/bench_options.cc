@@ -19,7 +19,6 @@ template <class T, class F>
 std::vector<T> each(const char* flag, const std::vector<std::string>& texts, F parse) {
   std::vector<T> values;
   for (const std::string& text : texts) {
-    if (text.empty()) invalid(std::string(flag) + ": an entry of its list is empty");
     const T value = parse(text);
     if (std::find(values.begin(), values.end(), value) != values.end())
       invalid(std::string(flag) + ": " + text + " is there twice");

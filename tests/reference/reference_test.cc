@@ -456,8 +456,12 @@ TEST(Sample, RowsAreDifferentAndSpread) {
       }
       EXPECT_EQ(rows.front().head + rows.front().query, 0);
       EXPECT_EQ(before, all - 1);
-      if (2 * heads <= 64) EXPECT_GE(*std::min_element(of_head.begin(), of_head.end()), 1);
-      if (all > 64 && q_len > 1) EXPECT_TRUE(16 <= low && low <= 48) << q_len << " " << heads;
+      if (2 * heads <= 64) {
+        EXPECT_GE(*std::min_element(of_head.begin(), of_head.end()), 1);
+      }
+      if (all > 64 && q_len > 1) {
+        EXPECT_TRUE(16 <= low && low <= 48) << q_len << " " << heads;
+      }
     }
   EXPECT_TRUE(sample_rows({.q_len = 0}, 64).empty());
 }
