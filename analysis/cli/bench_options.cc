@@ -14,22 +14,26 @@ const std::vector<std::int64_t> kLengthsOnGpu = {512, 1024, 2048, 4096};
 const std::vector<std::int64_t> kLengthsOnEmulator = {256, 512, 1024};
 constexpr StopRule kStopOnGpu{0.02, 20, 200}, kStopOnEmulator{0.1, 3, 10};
 
-// Each text once, as a value.
-template <class T, class F>
-std::vector<T> each(const char* flag, const std::vector<std::string>& texts, F parse) {
-  std::vector<T> values;
-  for (const std::string& text : texts) {
-    const T value = parse(text);
+// The entries of a list that commas separate, each once, as values; nothing for an empty text.
+template <class F>
+auto each(const char* flag, const std::string& list, F parse) {
+  std::vector<decltype(parse(list))> values;
+  for (std::size_t begin = 0; !list.empty() && begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string text = list.substr(begin, end - begin);
+    if (text.empty()) invalid(std::string(flag) + ": an entry of '" + list + "' is empty");
+    const auto value = parse(text);
     if (std::find(values.begin(), values.end(), value) != values.end())
       invalid(std::string(flag) + ": " + text + " is there twice");
     values.push_back(value);
+    begin = end + 1;
   }
   return values;
 }
 
-std::vector<Causal> causals_of(const std::vector<std::string>& texts) {
-  if (texts == std::vector<std::string>{"both"}) return {Causal::none, Causal::top_left};
-  return each<Causal>("--causal", texts, [](const std::string& text) {
+std::vector<Causal> causals_of(const std::string& list) {
+  if (list == "both") return {Causal::none, Causal::top_left};
+  return each("--causal", list, [](const std::string& text) {
     for (const Causal c : {Causal::none, Causal::top_left, Causal::bottom_right})
       if (text == name_of(c)) return c;
     fail_unknown(ErrorKind::invalid_argument, "causal", text,
@@ -56,11 +60,8 @@ BenchFlags::BenchFlags(CLI::App* sub) : sub_(sub) {
                         const char* type) {
     CLI::Option* option = sub->add_option(name, value, what)->group(group)->type_name(type);
     using Value = std::remove_reference_t<decltype(value)>;
-    if constexpr (std::is_same_v<Value, std::vector<std::string>>)
-      option->delimiter(',');
-    else if constexpr (!std::is_same_v<Value, std::string>)
+    if constexpr (!std::is_same_v<Value, std::string>)
       option->check(&why_no_number<typename value_type<Value>::type>, "");
-    return option;
   };
   const char* table = "The table";
   sub->add_option("kernel,--kernel", run.kernel,
@@ -123,15 +124,12 @@ BenchOptions BenchFlags::options() const {
   b.graph = gpu && launch_ == "graph";
   b.warm = !gpu || given_.warm;
 
-  b.lengths = each<std::int64_t>("--n", lengths_,
-                                 [](const std::string& t) { return parse_length("--n", t); });
+  b.lengths = each("--n", lengths_, [](const auto& t) { return parse_length("--n", t); });
   if (b.lengths.empty()) b.lengths = gpu ? kLengthsOnGpu : kLengthsOnEmulator;
-  b.head_dims = each<std::int64_t>("--head-dim", head_dims_, [](const std::string& text) {
-    return parse_length("--head-dim", text);
-  });
-  if (b.head_dims.empty()) b.head_dims = {64};
+  b.head_dims = each("--head-dim", head_dims_,
+                     [](const auto& t) { return parse_length("--head-dim", t); });
   if (!k_len_.empty()) b.k_len = parse_length("--k-len", k_len_);
-  b.dtypes = each<Dtype>("--dtype", dtypes_, [](const std::string& text) {
+  b.dtypes = each("--dtype", dtypes_, [](const auto& text) {
     const Dtype d = parse_dtype(text);
     if (d == Dtype::field) invalid("--dtype: field elements are exact, and not timed");
     return d;
@@ -141,17 +139,15 @@ BenchOptions BenchFlags::options() const {
   base.heads = heads_.value_or(gpu ? 8 : 2);
   base.heads_kv = heads_kv_.value_or(base.heads);
 
-  if (configs_ == std::vector<std::string>{"all"}) {
-    b.configs.clear();
-  } else {
-    b.configs = configs_;
-    for (std::size_t i = 0; i < configs_.size(); ++i) {
+  if (configs_.empty()) {
+    b.configs = {""};
+  } else if (configs_ != "all") {
+    b.configs = each("--config", configs_, [&](const auto& name) {
       AttentionOptions o = base.run;
-      o.config = configs_[i];
+      o.config = name;
       refuse_misspelt(o);
-      if (std::count(configs_.begin(), configs_.end(), configs_[i]) > 1)
-        invalid("--config: " + configs_[i] + " is there twice");
-    }
+      return name;
+    });
   }
 
   b.stop = gpu ? kStopOnGpu : kStopOnEmulator;

@@ -4,7 +4,6 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "analysis/cli/options.h"
 
@@ -21,7 +20,7 @@ class BenchFlags {
  private:
   CLI::App* sub_;
   BenchOptions given_;
-  std::vector<std::string> lengths_, head_dims_, dtypes_{"bf16"}, causals_{"both"}, configs_{""};
+  std::string lengths_, head_dims_ = "64", dtypes_ = "bf16", causals_ = "both", configs_;
   std::optional<std::int64_t> batch_, heads_, heads_kv_;
   std::string k_len_, target_ = "sim", launch_ = "graph";
   std::optional<double> noise_;

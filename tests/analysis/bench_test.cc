@@ -285,6 +285,13 @@ TEST(Bench, AWrongKernelIsOneAndARefusedCaseIsNamed) {
   EXPECT_TRUE(contains(all.err, "tessera: dtype: flash_forward on sm_75 has no bf16")) << all.err;
 }
 
+TEST(Bench, AListTakesNoWordThatFollows) {
+  const std::vector<json> all = records(
+      "--n 8 --dtype f16 --causal none flash_step1 --max-repetitions 3");
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[1].at("kernel"), "flash_step1");
+}
+
 TEST(Bench, MistakesAreNamed) {
   struct Mistake {
     const char* arguments;
@@ -292,6 +299,10 @@ TEST(Bench, MistakesAreNamed) {
   };
   const Mistake mistakes[] = {
       {"--n 1x", "--n: '1x' is not a whole number"},
+      {"--n 5,,6", "--n: an entry of '5,,6' is empty"},
+      {"--n 5,", "--n: an entry of '5,' is empty"},
+      {"--n 5 --n 6", "--n"},
+      {"--config 128x64,128x64", "--config: 128x64 is there twice"},
       {"--n 64,64", "--n: 64 is there twice"},
       {"--n -1", "q: "},
       {"--head-dim 200", "head_dim"},
