@@ -161,6 +161,14 @@ def test_backend_of(names, backend):
     assert gpu.backend_of(names) == backend
 
 
+def test_operators_where_kernels_say_nothing():
+    flash = ["aten::_scaled_dot_product_flash_attention"]
+    assert gpu.seen(["device_kernel<FlashAttnFwdSm90>"], flash) == "flash"
+    assert gpu.seen(["fmha_cutlassF"], flash) == "efficient"
+    assert gpu.seen([], flash) == "flash" and gpu.seen([], []) is None
+    assert gpu.seen(["gemm"], []) == "math"
+
+
 # Records
 
 
@@ -211,8 +219,8 @@ def test_verdict(capsys):
     assert command.verdict([row(status="noisy")]) == 0
     assert command.verdict([row(), row(status="wrong", ms=None, reason="NaN")]) == 1
     assert command.verdict([row(), sdpa(status="impossible", ms=None)]) == 1
-    assert command.verdict([row(status="refused", ms=None)]) == 1
-    assert "nothing was timed" in capsys.readouterr().err
+    assert command.verdict([row(status="refused", ms=None), sdpa()]) == 3
+    assert "nothing of the table runs here" in capsys.readouterr().err
 
 
 def test_read_what_was_written(tmp_path):

@@ -168,8 +168,8 @@ class Gpu:
             return Trace(None, [])
         on_device = [e.name for e in events if "CUDA" in str(getattr(e, "device_type", ""))]
         kernels = [name for name in on_device if not name.startswith(("Mem", "aten::"))]
-        return Trace(backend_of(kernels or [e.name for e in events if "attention" in e.name]),
-                     list(dict.fromkeys(kernels)))
+        operators = [e.name for e in events if "attention" in e.name and e.name not in on_device]
+        return Trace(seen(kernels, operators), list(dict.fromkeys(kernels)))
 
     def prepared(self, call: Call, launch: str, out: Any = None, pin: str | None = None) -> Launch:
         """`call`, made once before, as it is to be timed: launch is "graph" or "call".
@@ -205,7 +205,10 @@ class Gpu:
     # Time
 
     def timer(self, launch: Launch, warm: bool) -> Callable[[], float]:
-        """A function that runs it once and returns the device's milliseconds."""
+        """A function that runs it once and returns the device's milliseconds.
+
+        Before that it writes over the L2; or, if warm, it runs the same once more.
+        """
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         flush = None if warm else self._flush_buffer()
 
@@ -213,6 +216,8 @@ class Gpu:
             if flush is not None:
                 flush.fill_(1)
             with self.pinned(launch.pin):
+                if flush is None:
+                    launch.run()
                 begin.record()
                 launch.run()
                 end.record()
@@ -222,14 +227,15 @@ class Gpu:
         return took
 
     def call_us(self, call: Call, pin: str | None = None) -> float:
-        """Median microseconds that the host spends in one call, which queues its work."""
+        """Median microseconds that the host spends in one call; it waits for none of them."""
         took = []
+        self.synchronize()
         with self.pinned(pin):
             for _ in range(_CALLS):
                 begin = time.perf_counter_ns()
                 call()
                 took.append(time.perf_counter_ns() - begin)
-                self.synchronize()  # a full queue would block the host
+        self.synchronize()
         return statistics.median(took) / 1e3
 
     def synchronize(self) -> None:
@@ -241,6 +247,12 @@ class Gpu:
             size = 2 * getattr(properties, "L2_cache_size", 128 << 20)
             self._flushed = self.torch.empty(size, dtype=self.torch.int8, device="cuda")
         return self._flushed
+
+
+def seen(kernels: list[str], operators: list[str]) -> str | None:
+    """The backend by its kernels, or where these have names of another kind, by its operators."""
+    by_kernels = backend_of(kernels)
+    return by_kernels if by_kernels not in (None, "math") else backend_of(operators) or by_kernels
 
 
 def backend_of(names: list[str]) -> str | None:

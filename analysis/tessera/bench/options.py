@@ -20,7 +20,8 @@ The kernels beside PyTorch's scaled_dot_product_attention, on the same GPU in th
 
 Each call is a CUDA graph, replayed after the L2 was written over. A result is compared with float64
 and with SDPA before it is timed, and with itself afterwards; a wrong one, or one faster than the
-card can multiply, makes the exit code 1. 2: bad usage. 3: no torch, no library or no CUDA device.
+card can multiply, makes the exit code 1. 2: bad usage. 3: no torch, no library, no CUDA device, or
+nothing of the table runs there.
 """
 
 
@@ -110,7 +111,7 @@ def parser() -> ArgumentParser:
     add = made.add_argument_group("how").add_argument
     add("--launch", choices=("graph", "call"), default="graph",
         help="time a CUDA graph of one call (the default), or the call")
-    add("--warm", action="store_true", help="leave the L2 as it is between repetitions")
+    add("--warm", action="store_true", help="run the same call before, instead of writing over the L2")
     add("--noise", type=_number(0, 100), default=2.0, metavar="PERCENT",
         help="repeat until (p80 - p20) / median is at most this; default 2")
     add("--min-repetitions", type=length, default=20, metavar="R", help="default 20")

@@ -62,6 +62,7 @@ def _row(
         "call_us": None,
         "baseline": None,
         "percent_of_sdpa": None,
+        "counters": None,
         "run_medians": None,
     }
     if contender.ours:
