@@ -3,6 +3,7 @@
 #include "kernels/attention_c.h"
 
 #include <exception>
+#include <optional>
 
 #include "kernels/attention.h"
 #include "kernels/cuda_timing.h"
@@ -11,7 +12,8 @@
 
 namespace {
 
-thread_local std::string last_error, last_report = "{}";
+thread_local std::string last_error;
+thread_local std::optional<tessera::Report> last_report;  // JSON costs as much as a launch
 
 // Runs f, which returns a status; what it throws becomes a status and a message.
 template <class F>
@@ -83,14 +85,13 @@ tessera::AttentionOptions options_of(const tessera_options* o) {
 tessera_status tessera_attention(const tessera_tensor* q, const tessera_tensor* k,
                                  const tessera_tensor* v, const tessera_tensor* o,
                                  const tessera_tensor* lse, const tessera_options* options) {
-  last_report = "{}";
+  last_report.reset();
   return guarded([&] {
     tessera::Tensor l;
     if (lse) l = tensor("lse", lse);
-    const tessera::Report r = tessera::attention(tensor("q", q), tensor("k", k), tensor("v", v),
-                                                 tensor("o", o), lse ? &l : nullptr,
-                                                 options_of(options));
-    last_report = tessera::to_json(r);
+    const tessera::Report& r = last_report.emplace(
+        tessera::attention(tensor("q", q), tensor("k", k), tensor("v", v), tensor("o", o),
+                           lse ? &l : nullptr, options_of(options)));
     if (r.findings.empty()) return TESSERA_OK;
     last_error = r.findings.front().check + ": " + r.findings.front().message;
     return TESSERA_FINDING;
@@ -98,7 +99,11 @@ tessera_status tessera_attention(const tessera_tensor* q, const tessera_tensor* 
 }
 
 const char* tessera_last_error(void) { return last_error.c_str(); }
-const char* tessera_last_report(void) { return last_report.c_str(); }
+const char* tessera_last_report(void) {
+  thread_local std::string json;
+  json = last_report ? tessera::to_json(*last_report) : "{}";
+  return json.c_str();
+}
 
 const char* tessera_list(void) {
   static const std::string list = tessera::list_json();

@@ -32,6 +32,11 @@ class Place(NamedTuple):
         return "a CUDA device" if self.index is None else f"CUDA device {self.index}"
 
 
+_CPU = Place(cuda=False)
+_torch_codes: dict[Any, int] = {}  # of the C interface, by torch's dtype
+_torch_places: dict[Any, Place] = {}  # by torch's device
+
+
 class Call:
     """The arrays of one call as C tensors. They are valid until the `with` block ends.
 
@@ -40,7 +45,8 @@ class Call:
 
     def __init__(self, q: Any, stream: Any) -> None:
         self._package = _package("q", q)
-        self._place = _place("q", q)
+        self._torch = sys.modules["torch"] if self._package == "torch" else None
+        self._place = _place("q", q) if self._torch is None else _torch_place(q)
         self._q = q
         self._given_stream = None if stream is None else _stream_pointer(stream)
         if self._given_stream is not None and not self._place.cuda:
@@ -74,12 +80,12 @@ class Call:
 
         dtype: a name, or "" for q's.
         """
+        if self._torch is not None:
+            kind = getattr(self._torch, dtype) if dtype else self._q.dtype
+            return self._q.new_empty(self._q.shape[:rank], dtype=kind)
         shape = tuple(like.shape[: min(rank, like.ndim)])
         if self._package == "numpy":
             return np.empty(shape, dtype or self._q.dtype.newbyteorder("="))
-        if self._package == "torch":
-            kind = getattr(sys.modules["torch"], dtype) if dtype else self._q.dtype
-            return self._q.new_empty(shape, dtype=kind)
         if self._package == "cupy":
             with self._q.device:
                 return sys.modules["cupy"].empty(shape, dtype or self._q.dtype)
@@ -104,9 +110,9 @@ class Call:
 
         Other packages do so in __dlpack__.
         """
-        if self._package != "torch" or not self.cuda or self._given_stream is None:
+        if self._torch is None or not self.cuda or self._given_stream is None:
             return
-        cuda, device = sys.modules["torch"].cuda, self._q.device
+        cuda, device = self._torch.cuda, self._q.device
         current = cuda.current_stream(device)
         if _legacy(self.stream) == current.cuda_stream:
             return
@@ -119,14 +125,22 @@ class Call:
             tensor.record_stream(stream)  # its memory is not used again before the stream is done
 
     def _current_stream(self) -> int:
-        if self._package == "torch":
-            return int(sys.modules["torch"].cuda.current_stream(self._q.device).cuda_stream)
+        if self._torch is not None:
+            raw = getattr(getattr(self._torch, "_C", None), "_cuda_getCurrentRawStream", None)
+            if raw is not None and self._place.index is not None:
+                return int(raw(self._place.index))  # makes no Stream
+            return int(self._torch.cuda.current_stream(self._q.device).cuda_stream)
         if self._package == "cupy":
             with self._q.device:
                 return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
         return 0  # the legacy default stream
 
     def _tensor(self, name: str, array: Any, written: bool) -> c.Tensor:
+        torch = self._torch  # what most calls pass: its plain tensors, all on one device
+        if torch is not None and type(array) is torch.Tensor and array.device == self._q.device:
+            array, tensor = _torch_tensor(name, array, written)
+            self._passed.append(array)
+            return tensor
         package = _package(name, array)
         numpys_result = written and package == "numpy" and not self.cuda
         if package != self._package and not numpys_result:
@@ -208,7 +222,7 @@ def _package(name: str, array: Any) -> str:
 
 def _place(name: str, array: Any) -> Place:
     if isinstance(array, np.ndarray):
-        return Place(cuda=False)
+        return _CPU
     if not hasattr(array, "__dlpack_device__"):
         return Place(cuda=True)
     try:
@@ -216,10 +230,17 @@ def _place(name: str, array: Any) -> Place:
     except Exception as error:  # as of torch's device "meta"
         raise TypeError(f"{name}: __dlpack_device__ of {_type(array)}: {error}") from error
     if kind in (_dlpack.CPU, _dlpack.CUDA_HOST):
-        return Place(cuda=False)
+        return _CPU
     if kind in (_dlpack.CUDA, _dlpack.CUDA_MANAGED):
         return Place(True, index if kind == _dlpack.CUDA else None)
     raise UnsupportedError(f"{name}: DLPack device type {kind} is neither the CPU nor CUDA")
+
+
+def _torch_place(q: Any) -> Place:
+    place = _torch_places.get(q.device)
+    if place is None:
+        place = _torch_places[q.device] = _place("q", q)
+    return place
 
 
 def _type(array: Any) -> str:
@@ -253,6 +274,8 @@ def _plain_torch(name: str, tensor: Any, written: bool) -> Any:
     torch = sys.modules["torch"]
     if tensor.layout != torch.strided:
         raise TypeError(f"{name}: layout {tensor.layout} is not torch.strided")
+    if tensor.is_neg():  # its memory holds the values before they are negated
+        raise TypeError(f"{name}: it is a negated view; pass {name}.resolve_neg()")
     if tensor.requires_grad:
         if torch.is_grad_enabled():
             raise UnsupportedError(
@@ -265,17 +288,42 @@ def _plain_torch(name: str, tensor: Any, written: bool) -> Any:
     return tensor
 
 
+def _torch_tensor(name: str, tensor: Any, written: bool) -> tuple[Any, c.Tensor]:
+    """A plain tensor as _plain_torch() has it, and what DLPack would say, for a tenth of its time."""
+    torch = sys.modules["torch"]
+    shape, strides = tensor.shape, tensor.stride() if tensor.layout == torch.strided else ()
+    if tensor.requires_grad or tensor.is_neg() or strides[-1:] != (1,):
+        tensor = _plain_torch(name, tensor, written)
+        shape, strides = tensor.shape, tensor.stride()
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError as error:  # it has no memory of its own, as under torch.func.vmap
+        raise TypeError(f"{name}: data_ptr of {_type(tensor)}: {error}") from error
+    code = _torch_codes.get(tensor.dtype)
+    if code is None:
+        code = dtype_code(f"{name}: dtype", str(tensor.dtype).rpartition(".")[2])
+        _torch_codes[tensor.dtype] = code
+    return tensor, _tensor_of(name, address, code, shape, strides)
+
+
 def _c_tensor(
     name: str, data: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None
 ) -> c.Tensor:
-    code = dtype_code(f"{name}: dtype", dtype)
+    return _tensor_of(name, data, dtype_code(f"{name}: dtype", dtype), shape, strides)
+
+
+def _tensor_of(
+    name: str, data: int, code: int, shape: Sequence[int], strides: Sequence[int] | None
+) -> c.Tensor:
     if len(shape) > c.MAX_RANK:
         raise ValueError(f"{name}: rank {len(shape)} is above {c.MAX_RANK}")
-    return c.Tensor(data, code, len(shape), tuple(shape), _plain_strides(shape, strides))
+    return c.tensor(data, code, shape, _plain_strides(shape, strides))
 
 
 def _plain_strides(shape: Sequence[int], strides: Sequence[int] | None) -> tuple[int, ...]:
     """`strides`, or the compact one where no element is reached by it: it may be anything there."""
+    if strides is not None and shape and min(shape) > 1:
+        return tuple(strides)
     plain: list[int] = []
     compact = 1
     for axis in reversed(range(len(shape))):

@@ -7,6 +7,7 @@ Refused here is only what has no C form.
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import operator
 import threading
@@ -37,7 +38,7 @@ _ALIGN = {
     "top-left": c.ALIGN_TOP_LEFT,
     "bottom-right": c.ALIGN_BOTTOM_RIGHT,
 }
-_last = threading.local()  # .report: JSON of this thread's last attention()
+_last = threading.local()  # .library: what ran this thread's last attention(); None: refused here
 
 
 @overload
@@ -150,7 +151,7 @@ def attention(
         FindingError: checks found a fault.
         RuntimeError: a launch failed.
     """
-    _last.report = b"{}"
+    _last.library = None
     if lse_out is not None and not return_lse:
         raise ValueError("lse_out: return_lse is False")
     with _arrays.Call(q, stream) as call:
@@ -158,29 +159,14 @@ def attention(
         if call.cuda:
             _refuse_on_cuda(card=card, isa=isa, numerics=numerics, threads=threads,
                             order_seed=order_seed, checks=checks)
-        left, right = _window(window)
-        options = c.Options(
-            struct_size=ctypes.sizeof(c.Options),
-            kernel=_string("kernel", kernel),
-            arch=_string("arch", arch),
-            card=_string("card", card),
-            config=_string("config", config),
-            exp2=_string("exp2", exp2),
-            isa=_string("isa", isa),
-            target=b"cuda" if call.cuda else b"sim",
-            numerics=_string("numerics", numerics),
-            causal=_causal(causal),
-            has_scale=scale is not None,
-            scale=0.0 if scale is None else _real("scale", scale),
-            threads=_integer("threads", threads, -(2**31), 2**31 - 1),
-            checks=bool(checks),
-            order_seed=_integer("order_seed", order_seed, 0, 2**64 - 1),
-            has_left=left is not None,
-            has_right=right is not None,
-            left=left or 0,
-            right=right or 0,
-            align=_align(align),
+        template = _options(
+            window, kernel=kernel, arch=arch, card=card, config=config, exp2=exp2, isa=isa,
+            numerics=numerics, causal=causal, align=align, threads=threads, order_seed=order_seed,
+            checks=bool(checks), target=b"cuda" if call.cuda else b"sim",
         )
+        options = c.Options.from_buffer_copy(template)
+        if scale is not None:
+            options.has_scale, options.scale = True, _real("scale", scale)
         o = call.empty("out", inputs[0], rank=4) if out is None else out
         lse: Any = lse_out
         if return_lse and lse_out is None:
@@ -197,7 +183,7 @@ def attention(
             None if lse_tensor is None else ctypes.byref(lse_tensor),
             ctypes.byref(options),
         )
-        _last.report = lib.tessera_last_report()
+        _last.library = lib
         _raise_for(status)
         o = call.result(o) if out is None else out
         if return_lse:
@@ -210,7 +196,8 @@ def last_report() -> dict[str, Any]:
 
     Empty if there was none or it was refused. ``seconds`` are of the launch alone.
     """
-    report: dict[str, Any] = json.loads(getattr(_last, "report", b"{}"))
+    ran = getattr(_last, "library", None)
+    report: dict[str, Any] = json.loads(ran.tessera_last_report()) if ran else {}
     return report
 
 
@@ -252,6 +239,40 @@ def _refuse_on_cuda(**options: Any) -> None:
     for name, value in options.items():
         if value:
             raise ValueError(f"{name}: it is the emulator's, and q is on a CUDA device")
+
+
+def _options(window: Window | None, **given: Any) -> c.Options:
+    """All but the scale and the stream. Not to be changed: other calls may have it too."""
+    if window is None and type(given["threads"]) is type(given["order_seed"]) is int:
+        try:
+            return _kept_options(**given)
+        except TypeError:  # not hashable, or whatever is said below
+            pass
+    return _new_options(*_window(window), **given)
+
+
+def _new_options(left: int | None, right: int | None, **given: Any) -> c.Options:
+    return c.Options(
+        struct_size=ctypes.sizeof(c.Options),
+        target=given["target"],
+        **{name: _string(name, given[name])
+           for name in ("kernel", "arch", "card", "config", "exp2", "isa", "numerics")},
+        causal=_causal(given["causal"]),
+        threads=_integer("threads", given["threads"], -(2**31), 2**31 - 1),
+        checks=given["checks"],
+        order_seed=_integer("order_seed", given["order_seed"], 0, 2**64 - 1),
+        has_left=left is not None,
+        has_right=right is not None,
+        left=left or 0,
+        right=right or 0,
+        align=_align(given["align"]),
+    )
+
+
+@functools.lru_cache(maxsize=64, typed=True)
+def _kept_options(**given: Any) -> c.Options:
+    """They cost more than the rest of a call, and a program's calls have few."""
+    return _new_options(None, None, **given)
 
 
 def _causal(value: Causal) -> int:

@@ -445,8 +445,15 @@ class FakeTorch(types.SimpleNamespace):
                 super().__init__(array, (CUDA, 0))
                 self.dtype, self.shape, self.ndim = array.dtype, array.shape, array.ndim
 
-            def stride(self, axis):
-                return self.array.strides[axis] // self.array.itemsize
+            def stride(self, axis=None):
+                strides = tuple(step // self.array.itemsize for step in self.array.strides)
+                return strides if axis is None else strides[axis]
+
+            def is_neg(self):
+                return False
+
+            def data_ptr(self):
+                return self.array.ctypes.data
 
             def new_empty(self, shape, dtype):
                 return Tensor(np.empty(shape, np.float32))
@@ -468,19 +475,64 @@ class FakeTorch(types.SimpleNamespace):
 @pytest.mark.parametrize("stream, at_library, waits", [
     (None, 40, None), (40, 40, None), (50, 50, 50), (0, None, 0), (1, 1, 0),
 ])
-def test_torchs_streams(stream, at_library, waits, recorder, monkeypatch):
+@pytest.mark.parametrize("plain", [True, False])
+def test_torchs_streams(plain, stream, at_library, waits, recorder, monkeypatch):
     torch = FakeTorch()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    tensors = [torch.Tensor(x) for x in draw_qkv(1, 1, 1, 4, 4, 8)]
+    kind = torch.Tensor if plain else type("Subclass", (torch.Tensor,), {})
+    tensors = [kind(x) for x in draw_qkv(1, 1, 1, 4, 4, 8)]
     o, lse = tessera.attention(*tensors, return_lse=True, stream=stream)
     assert recorder.options["stream"] == at_library
-    assert given_back(*tensors, o, lse)
+    assert [t.data for t in recorder.tensors] == [t.data_ptr() for t in (*tensors, o, lse)]
+    if not plain:  # a subclass may mean something else by its memory: DLPack knows
+        assert given_back(*tensors)
     if waits is None:
         assert torch.log == []
     else:
         assert torch.log == [("wait", waits, 40)] + [
             ("record", tensor, waits) for tensor in (*tensors, o, lse)
         ]
+
+
+def test_reports_are_read_when_asked_for(recorder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(recorder, "tessera_last_report",
+                        lambda: asked.append(1) or b'{"kernel": "any"}', raising=False)
+    arrays = on_cuda(*draw_qkv(1, 1, 1, 4, 4, 8))
+    out = Producer(np.empty((1, 1, 4, 8), np.float32), (CUDA, 0))
+    tessera.attention(*arrays, out=out)
+    assert not asked
+    assert tessera.last_report() == {"kernel": "any"} and asked == [1]
+    with raises(ValueError, "^causal: "):
+        tessera.attention(*arrays, out=out, causal="left")
+    assert tessera.last_report() == {}
+
+
+def test_kept_options_are_the_calls_own(recorder):
+    """The C options of a call are kept, and values that are equal in Python may not be in C."""
+    arrays = on_cuda(*draw_qkv(1, 1, 1, 4, 4, 8))
+    out = Producer(np.empty((1, 1, 4, 8), np.float32), (CUDA, 0))
+
+    def options(**given):
+        tessera.attention(*arrays, out=out, **given)
+        return recorder.options
+
+    for scale in (0.5, None, 2.0, 0.25):
+        got = options(scale=scale, stream=7)
+        assert (got["has_scale"], got["scale"]) == (scale is not None, scale or 0)
+        assert options()["stream"] is None and options()["has_scale"] == 0
+    for config in ("64x64", "64x32", None):
+        assert options(config=config)["config"] == (config and config.encode())
+    for causal, code in ((True, 1), ("bottom-right", 2), (False, 0), ("top-left", 1)):
+        assert options(causal=causal)["causal"] == code
+    assert options(window=(3, 4))["left"] == 3 and options()["has_left"] == 0
+    for _ in range(2):
+        with raises(TypeError, "^order_seed: "):
+            options(order_seed=0.0)  # equal to what was kept
+        with raises(TypeError, "^kernel: "):
+            options(kernel=["flash_forward"])
+        with raises(ValueError, "^causal: "):
+            options(causal=[])
 
 
 @every_dtype
@@ -543,6 +595,7 @@ def test_torch_refuses():
             (tensor.double(), TypeError, ["float64"]),
             (tensor.to_sparse(), TypeError, ["sparse"]),
             (tensor.to("meta"), TypeError, ["meta"]),
+            (torch.complex(tensor, tensor).conj().imag, TypeError, ["negated"]),
         ]:
             with raises(error, f"^{name}: ", *words):
                 tessera.attention(**{**tensors, name: wrong})
