@@ -40,8 +40,9 @@ Exp2 choose_exp2(const Options& o) {
   return o.target == Target::sim ? Exp2::soft : Exp2::hardware;
 }
 
+// q_len and heads (batch times heads): of attention.
 Choice choose(const Options& o, KernelKind kind, const char* default_kernel, Dtype dtype,
-              int head_dim) {
+              int head_dim, i64 q_len = 0, i64 heads = 0) {
   Choice c;
   c.kernel = &find_kernel(o.kernel.empty() ? default_kernel : o.kernel);
   if (c.kernel->kind != kind)
@@ -68,7 +69,10 @@ Choice choose(const Options& o, KernelKind kind, const char* default_kernel, Dty
                                               " code");
   }
   c.exp2 = choose_exp2(o);
-  c.row = &find_config(*c.kernel, c.arch, dtype, head_dim, o.config);
+  c.row = kind == KernelKind::attention && o.target == Target::cuda && o.config.empty()
+              ? &config_to_fill(*c.kernel, c.arch, dtype, head_dim, q_len, heads,
+                                cuda::multiprocessors())
+              : &find_config(*c.kernel, c.arch, dtype, head_dim, o.config);
   c.bucket = bucket_of(*c.row, head_dim);
   c.key = instance_key(*c.kernel, c.arch, dtype, c.bucket, c.row->name, c.exp2);
   return c;
@@ -276,8 +280,8 @@ Report attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   const Band band = band_of(options, q_len, k_len);
 
   const Placed placed(options, {{"q", &q}, {"k", &k}, {"v", &v}, {"o", &o}, {"lse", lse}});
-  const Choice c = choose(options, KernelKind::attention, "flash_forward", q.dtype,
-                          int(q.shape[3]));
+  const Choice c = choose(options, KernelKind::attention, "flash_forward", q.dtype, int(q.shape[3]),
+                          q_len, q.shape[0] * q.shape[1]);
   if (c.kernel->limit == KernelLimit::masks_with_1e6 && q.dtype != Dtype::field && q_len > 0 &&
       k_len > 0)
     if (const std::string what = what_empties_a_row(options, q_len, k_len); !what.empty())

@@ -40,7 +40,8 @@ enum class Target { sim, cuda };
 enum class Numerics { exact, fma };  // the card's tensor-core rounding; or plain FMA, faster
 
 // An empty string means "choose": the kernel flash_forward; on the emulator sm_89, on a GPU its own
-// arch; the arch's card; the first configuration of the table; soft exp2 on the emulator and
+// arch; the arch's card; the first configuration of the table, on a GPU the first that gives each
+// multiprocessor a block (config_to_fill); soft exp2 on the emulator and
 // hardware exp2 on a GPU; the best ISA level of this CPU.
 struct Options {
   std::string kernel;

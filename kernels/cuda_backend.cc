@@ -76,6 +76,7 @@ int current_device() {
 struct Device {
   std::string name;
   int major = 0, minor = 0;
+  int multiprocessors = 0;
   int shared_limit = 0;  // bytes a block, with opt-in
   bool reads_pageable_memory = false;
 };
@@ -88,7 +89,11 @@ const Device& device_info(int id) {
   if (const auto it = known.find(id); it != known.end()) return it->second;
   cudaDeviceProp p;
   check(cudaGetDeviceProperties(&p, id), "cudaGetDeviceProperties");
-  return known[id] = {p.name, p.major, p.minor, int(p.sharedMemPerBlockOptin),
+  return known[id] = {p.name,
+                      p.major,
+                      p.minor,
+                      p.multiProcessorCount,
+                      int(p.sharedMemPerBlockOptin),
                       p.pageableMemoryAccess != 0};
 }
 
@@ -132,6 +137,8 @@ Arch device_arch() {
                                           std::to_string(d.major) + "." + std::to_string(d.minor) +
                                           " is below 7.5");
 }
+
+int multiprocessors() { return device_info(current_device()).multiprocessors; }
 
 int device_of(const std::vector<Pointer>& tensors) {
   if (const std::string why = why_no_device(); !why.empty())

@@ -28,6 +28,7 @@ std::string why_no_device();
 // Of the current device.
 std::string device_name();
 Arch device_arch();  // the newest of our archs that it runs; throws Error if none
+int multiprocessors();
 
 // A call's tensor by its name; only what has elements.
 struct Pointer {

@@ -16,6 +16,7 @@ std::vector<std::string> instances() { return {}; }
 std::string why_no_device() { return "this build has no CUDA part: no CUDA toolkit was found"; }
 std::string device_name() { none(); }
 Arch device_arch() { none(); }
+int multiprocessors() { none(); }
 int device_of(const std::vector<Pointer>&) { none(); }
 void require_host(const std::vector<Pointer>&) {}  // all memory is the host's
 DeviceGuard::DeviceGuard(int) { none(); }

@@ -95,7 +95,8 @@ const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, in
     if (!r.has(dtype)) continue;
     const bool fits = bucket_of(r, head_dim) >= 0;
     if (fits && (config.empty() || config == r.name)) return r;
-    (fits ? names : elsewhere).emplace_back(r.name);
+    std::vector<std::string>& list = fits ? names : elsewhere;
+    if (std::find(list.begin(), list.end(), r.name) == list.end()) list.emplace_back(r.name);
   }
   if (names.empty() && elsewhere.empty())
     throw Error(ErrorKind::unsupported, "dtype: " + what + " has no " +
@@ -109,6 +110,17 @@ const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, in
                                             " for head_dim " + std::to_string(head_dim) +
                                             (names.empty() ? "" : "; there are: " + listed(names)));
   fail_unknown(ErrorKind::unsupported, "config", config, names);
+}
+
+const ConfigRow& config_to_fill(const KernelRow& kernel, Arch arch, Dtype dtype, int head_dim,
+                                std::int64_t q_len, std::int64_t heads, int multiprocessors) {
+  const ConfigRow& first = find_config(kernel, arch, dtype, head_dim, "");
+  if ((q_len + first.rows - 1) / first.rows * heads >= multiprocessors) return first;
+  for (const ConfigRow& r : kRows)
+    if (r.kernel == kernel.name && r.arch == arch && r.has(dtype) && r.has(Where::cuda) &&
+        r.rows < first.rows && bucket_of(r, head_dim) == bucket_of(first, head_dim))
+      return r;
+  return first;
 }
 
 int bucket_of(const ConfigRow& row, int head_dim) {

@@ -50,6 +50,11 @@ const KernelRow& find_kernel(const std::string& name);
 // first. Throws when there is none, with what there is.
 const ConfigRow& find_config(const KernelRow& kernel, Arch arch, Dtype dtype, int head_dim,
                              const std::string& config);
+// The row that a GPU runs where none is asked for: the first; or, where its blocks (of `rows`
+// queries of one of `heads`, batch times heads) would leave one of the multiprocessors without any,
+// the first whose blocks are smaller.
+const ConfigRow& config_to_fill(const KernelRow& kernel, Arch arch, Dtype dtype, int head_dim,
+                                std::int64_t q_len, std::int64_t heads, int multiprocessors);
 // The smallest head_dim bucket of a row that holds head_dim; -1 if none does; 0 for a row without
 // head_dim.
 int bucket_of(const ConfigRow& row, int head_dim);

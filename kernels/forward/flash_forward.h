@@ -147,11 +147,10 @@ struct FlashForward {
             if (kQInRegisters) start_next();
             TESSERA_UNROLL_FOR (int part = 0; part < kBlockK / kPart; part++) {
               auto p = columns<kPart>(s, part);
-              RowMask<kWarpRows> unfit;
-              if (!softmax.try_weigh(p, unfit)) {
+              if (!softmax.try_weigh(p)) {
                 fill(p, E::zero());
                 product(p, rows<kPart>(k_tile, part));
-                softmax.weigh_again(p, unfit, acc);
+                softmax.weigh_again(p, acc);
               }
               dot<C>(acc, as_operand<T>(p), rows<kPart>(v_tile, part));
             }

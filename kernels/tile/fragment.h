@@ -170,35 +170,6 @@ TESSERA_FN Lanes<bool> any_row(F f, const RowVector<Rows, T>& v, const V&... oth
   return r;
 }
 
-// One truth value for each row that a lane has, in one register: bit 2m + h is row g + 8h of 16m.
-template <int Rows>
-struct RowMask {
-  Lanes<u32> bits;
-
-  TESSERA_FN Lanes<bool> any() const { return bits != Lanes<u32>(0u); }
-};
-template <class F, int Rows, class T, class... V>
-TESSERA_FN RowMask<Rows> rows_where(F f, const RowVector<Rows, T>& v, const V&... others) {
-  Lanes<u32> bits = 0u;
-  TESSERA_UNROLL_FOR (int m = 0; m < v.kRowTiles; m++)
-    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++)
-      bits = bits |
-             select(f(v.x[m][h], others.x[m][h]...), Lanes<u32>(1u << (2 * m + h)), Lanes<u32>(0u));
-  return {bits};
-}
-// v where the mask is true
-template <int Rows, class T>
-TESSERA_FN RowVector<Rows, T> select(const RowMask<Rows>& mask, const RowVector<Rows, T>& v,
-                                     T otherwise) {
-  RowVector<Rows, T> r;
-  TESSERA_UNROLL_FOR (int m = 0; m < r.kRowTiles; m++)
-    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
-      const Lanes<u32> bit = mask.bits & Lanes<u32>(1u << (2 * m + h));
-      r.x[m][h] = select(bit != Lanes<u32>(0u), v.x[m][h], Lanes<T>(otherwise));
-    }
-  return r;
-}
-
 // ---- across a row: over a lane's columns in ascending order (reduce_lanes), then its neighbours
 // at distance 1 and 2.
 template <int Rows, class T, class F>
@@ -226,17 +197,23 @@ template <int Rows, int Cols, class T, class F>
 TESSERA_FN RowVector<Rows, T> reduce_rows(const Accumulator<Rows, Cols, T>& a, F f) {
   return across_row(reduce_lanes(a, f), f);
 }
-// The sum of each lane's own columns of a row, pairs first; across_row adds a row's four lanes.
-template <int Rows, int Cols, class T>
-TESSERA_FN RowVector<Rows, T> lane_sums(const Accumulator<Rows, Cols, T>& a) {
+// The sum of f(x, v), v being the row's value, over each lane's own columns of a row, pairs first;
+// across_row adds a row's four lanes.
+template <int Rows, int Cols, class T, class F>
+TESSERA_FN RowVector<Rows, T> lane_sums(const Accumulator<Rows, Cols, T>& a,
+                                        const RowVector<Rows, T>& v, F f) {
   RowVector<Rows, T> r;
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
-    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
-      r.x[m][h] = a.x[m][0][2 * h] + a.x[m][0][2 * h + 1];
-      TESSERA_UNROLL_FOR (int n = 1; n < a.kColTiles; n++)
-        r.x[m][h] = r.x[m][h] + (a.x[m][n][2 * h] + a.x[m][n][2 * h + 1]);
-    }
+    TESSERA_UNROLL_FOR (int h = 0; h < 2; h++)
+      TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++) {
+        const Lanes<T> pair = f(a.x[m][n][2 * h], v.x[m][h]) + f(a.x[m][n][2 * h + 1], v.x[m][h]);
+        r.x[m][h] = n == 0 ? pair : r.x[m][h] + pair;
+      }
   return r;
+}
+template <int Rows, int Cols, class T>
+TESSERA_FN RowVector<Rows, T> lane_sums(const Accumulator<Rows, Cols, T>& a) {
+  return lane_sums(a, RowVector<Rows, T>(), [](const Lanes<T>& x, const Lanes<T>&) { return x; });
 }
 template <int Rows, int Cols, class T>
 TESSERA_FN RowVector<Rows, T> row_max(const Accumulator<Rows, Cols, T>& a) {

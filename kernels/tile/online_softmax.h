@@ -26,25 +26,30 @@ class OnlineSoftmax {
   }
 
   // s (Rows, Cols): scores become weights against the row's reference, and true; or, where one of
-  // the warp's rows needs another reference, something without a meaning, and false: then the
-  // scores, made again, go to weigh_again with the same `unfit`.
+  // the warp's rows needs another reference, something without a meaning, and false: then the same
+  // scores, made again, go to weigh_again.
   template <int Cols>
-  TESSERA_FN bool try_weigh(Accumulator<Rows, Cols, Acc>& s, RowMask<Rows>& unfit) {
+  TESSERA_FN bool try_weigh(Accumulator<Rows, Cols, Acc>& s) {
     static_assert(Cols <= 32, "E::fits counts 8 columns a lane");
     for_each(s, shift_, [&](auto& x, auto& shift) { x = E::folded_weight(x, shift, scaling_); });
     const Row sums = lane_sums(s);
-    unfit = rows_where([](const auto& sum, const auto& shift) { return !E::fits(sum, shift); },
-                       sums, shift_);
-    if (warp_any(unfit.any())) return false;
+    const auto unfit = [](const auto& sum, const auto& shift) { return !E::fits(sum, shift); };
+    if (warp_any(any_row(unfit, sums, shift_))) return false;
     l_ = l_ + sums;
     return true;
   }
-  // Only where a lane's own sum did not fit may its row rise: what a row gets does not depend on
-  // its neighbours.
+  // Only where a lane's own sum does not fit may its row rise: what a row gets does not depend on
+  // its neighbours. (The sums are made again: they would be registers of the way that is common.)
   template <int Cols, int HeadDim>
-  TESSERA_FN void weigh_again(Accumulator<Rows, Cols, Acc>& s, const RowMask<Rows>& unfit,
+  TESSERA_FN void weigh_again(Accumulator<Rows, Cols, Acc>& s,
                               Accumulator<Rows, HeadDim, Acc>& acc) {
-    weigh(s, select(unfit, lane_max(s), E::hidden()), acc);
+    const Row sums = lane_sums(s, shift_, [&](const auto& x, const auto& shift) {
+      return E::folded_weight(x, shift, scaling_);
+    });
+    const auto top_of_unfit = [](const auto& top, const auto& sum, const auto& shift) {
+      return select(E::fits(sum, shift), Lanes<Acc>(E::hidden()), top);
+    };
+    weigh(s, map_rows(top_of_unfit, lane_max(s), sums, shift_), acc);
   }
   // s (Rows, Cols): scores become weights against the row's reference. acc (Rows, HeadDim), which
   // earlier weights have made, is rescaled where that reference was raised.

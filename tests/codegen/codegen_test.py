@@ -4,8 +4,9 @@
 
 Tensor-core instructions can vanish silently with a compiler version, and a spill costs speed silently.
 So for every row of kernels/configs.def: the instances are there, no more and no fewer; their tensor-core
-instructions are as many as the tiling says; no local memory but what the row allows; registers and shared memory leave room for
-the blocks that the row claims for a multiprocessor.
+instructions are as many as the tiling says; no local memory but what the row allows (soft exp2, which is
+there to compare bits, may spill); registers and shared memory leave room for the blocks that the row
+claims for a multiprocessor.
 
 usage: codegen_test.py OBJECT... [--sweep]     the objects of the targets tessera_cuda_sm_*; --sweep: the
 rows of kernels/sweep.def are among them
@@ -59,8 +60,12 @@ class Instance:
         depth = self.head_dim // 16
         if self.arch == "sm_75" and self.q != "registers" and warp_rows > 1:  # a loop, two steps at a time
             depth = min(depth, 2)
-        scores = warp_rows * (self.cols // 8) * depth
-        output = warp_rows * (self.head_dim // 8) * (self.cols // 16)
+        score_cols = output_cols = self.cols
+        if self.kernel == "flash_forward" and self.stages == 2:  # full tiles, again where that fails; edge tiles
+            edge = self.cols if self.q == "registers" else min(self.cols, 32)
+            score_cols, output_cols = 2 * self.cols + edge, self.cols + edge
+        scores = warp_rows * (score_cols // 8) * depth
+        output = warp_rows * (self.head_dim // 8) * (output_cols // 16)
         return (scores + output) * steps
 
 
@@ -125,7 +130,7 @@ def faults(instance, code):
     if mma != [opcode] * instance.mma():
         counts = {name: mma.count(name) for name in sorted(set(mma))}
         yield f"tensor-core instructions {counts or 'none'}, expected {instance.mma()} of {opcode}"
-    if local > instance.local or local_instructions and not instance.local:
+    if instance.exp2 != "soft" and (local > instance.local or local_instructions and not instance.local):
         yield f"{local} bytes of stack or local memory, {local_instructions} instructions on it"
     if registers > 255 or allocated > REGISTERS:
         yield f"{registers} registers a thread, {allocated} for {instance.blocks} blocks, there are {REGISTERS}"

@@ -395,5 +395,21 @@ TEST(Registry, NearestNames) {
   EXPECT_EQ(nearest("x", {}), "");
 }
 
+// What a GPU runs where no configuration is asked for: the first row, unless its blocks are fewer
+// than the card's multiprocessors and there is a smaller one.
+TEST(ConfigToFill, TakesSmallerBlocksWhereTheFirstRowLeavesSomeIdle) {
+  const KernelRow& kernel = find_kernel("flash_forward");
+  const auto rows = [&](Arch arch, Dtype dtype, int head_dim, i64 q_len, i64 heads, int sms) {
+    return config_to_fill(kernel, arch, dtype, head_dim, q_len, heads, sms).rows;
+  };
+  for (const int head_dim : {32, 64, 80, 96, 128}) {
+    EXPECT_EQ(rows(Arch::sm_90, Dtype::bf16, head_dim, 512, 33, 132), 128);  // 132 blocks
+    EXPECT_EQ(rows(Arch::sm_90, Dtype::bf16, head_dim, 512, 32, 132), 64);
+    EXPECT_EQ(rows(Arch::sm_90, Dtype::bf16, head_dim, 1, 132, 132), 128);
+    EXPECT_EQ(rows(Arch::sm_90, Dtype::bf16, head_dim, 1, 1, 132), 64);
+  }
+  EXPECT_EQ(rows(Arch::sm_75, Dtype::f16, 64, 128, 1, 40), 128);  // no row there is smaller
+}
+
 }  // namespace
 }  // namespace tessera::testing
