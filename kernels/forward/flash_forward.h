@@ -115,7 +115,7 @@ struct FlashForward {
             x = select(keys.visible(query, key), x, Lanes<Acc>(E::hidden()));
           });
         softmax.weigh(s, acc);
-        dot<C>(acc, as_operand<T>(s), v_tile);  // P rounded to the storage type
+        dot<C>(acc, as_operand<T, C.variant>(s), v_tile);  // P rounded to the storage type
 
         if constexpr (C.stages == 1) {
           k_stream.finish(k_tile);

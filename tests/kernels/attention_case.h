@@ -32,7 +32,8 @@ struct Case {
 };
 std::ostream& operator<<(std::ostream& os, const Case& c);
 
-// Every configuration of a kernel: each (type, head_dim bucket) of each of its rows.
+// Every configuration of a kernel: each (type, head_dim bucket) of each of its rows. Variants,
+// which are not right, are asked for by name.
 struct Configured {
   const ConfigRow* row;
   Dtype dtype;
