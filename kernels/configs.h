@@ -8,16 +8,20 @@
 
 namespace tessera {
 
-// Famous bugs of a tutorial's first kernel, kept as switchable variants for tests and readers.
+// What a variant of a kernel does otherwise: famous bugs of a tutorial's first kernel, kept for
+// tests and readers, and casts of an fp32 kernel's weights P before P V (docs/p-cast.md).
 enum class Variant {
   none,
   padded_keys,   // zero-padded keys past k_len stay in the softmax, each with weight exp(0 - m)
   dropped_cast,  // P.to(storage) is computed and dropped: raw fp32 bits reach the multiplier
+  p_f16,         // P rounded to fp16
+  p_bf16,        // P rounded to bf16
+  p_bf16x2,      // P as the sum of two bf16: P rounded, and the rest rounded
 };
 
 enum class QHome { none, shared, registers };  // where the A operand of Q K^T comes from
 
-// It changes speed, never results beyond rounding (a variant other than none: except by its bug).
+// It changes speed, never results beyond rounding (a variant other than none: except as it says).
 struct Config {
   Arch arch = Arch::sm_75;
   int head_dim = 0;  // bucket: 32, 64, 96 or 128; 0 where the kernel has none

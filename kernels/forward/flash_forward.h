@@ -112,7 +112,7 @@ struct FlashForward {
               x = select(keys.visible(query, key), x, Lanes<Acc>(E::hidden()));
             });
           softmax.weigh(s, acc);
-          dot<C>(acc, as_operand<T>(s), v);  // P rounded to the storage type
+          dot<C>(acc, as_operand<T, C.variant>(s), v);  // P rounded to the storage type
         };
 
         if constexpr (C.stages == 1) {
@@ -152,7 +152,7 @@ struct FlashForward {
                 product(p, rows<kPart>(k_tile, part));
                 softmax.weigh_again(p, acc);
               }
-              dot<C>(acc, as_operand<T>(p), rows<kPart>(v_tile, part));
+              dot<C>(acc, as_operand<T, C.variant>(p), rows<kPart>(v_tile, part));
             }
           }
         }

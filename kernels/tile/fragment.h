@@ -224,9 +224,24 @@ TESSERA_FN RowVector<Rows, T> row_sum(const Accumulator<Rows, Cols, T>& a) {
   return reduce_rows(a, [](const Lanes<T>& x, const Lanes<T>& y) { return x + y; });
 }
 
+// What a variant casts an fp32 weight to, as fp32 again; without such a variant, the weight.
+template <Variant V, class T>
+TESSERA_FN Lanes<T> cast_as(const Lanes<T>& x) {
+  if constexpr (V == Variant::p_f16) {
+    return widen(narrow<f16>(x));
+  } else if constexpr (V == Variant::p_bf16) {
+    return widen(narrow<bf16>(x));
+  } else if constexpr (V == Variant::p_bf16x2) {
+    const Lanes<T> high = widen(narrow<bf16>(x));
+    return high + widen(narrow<bf16>(x - high));  // 16 significant bits or so: exact in fp32
+  } else {
+    return x;
+  }
+}
+
 // ---- a product's accumulators as the next product's A operand, rounded to T, without leaving
 // registers: columns 8n .. 8n + 7 of an accumulator sit where slice n of an operand wants them.
-template <class T, int Rows, int Cols, class Acc>
+template <class T, Variant V = Variant::none, int Rows, int Cols, class Acc>
 TESSERA_FN Operand<Rows, Cols, T> as_operand(const Accumulator<Rows, Cols, Acc>& a) {
   Operand<Rows, Cols, T> p{Unwritten{}};
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
@@ -235,7 +250,7 @@ TESSERA_FN Operand<Rows, Cols, T> as_operand(const Accumulator<Rows, Cols, Acc>&
         TESSERA_UNROLL_FOR (int h = 0; h < 2; h++)
           p.x[m][n][h] = pack<T>(a.x[m][n][2 * h], a.x[m][n][2 * h + 1]);
       } else {
-        TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) p.x[m][n][i] = a.x[m][n][i];
+        TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) p.x[m][n][i] = cast_as<V>(a.x[m][n][i]);
       }
     }
   return p;

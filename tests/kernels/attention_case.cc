@@ -60,7 +60,8 @@ std::vector<Configured> every_config(std::string_view kernel, Where where) {
   for (const ConfigRow& row : kRows)
     for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
       for (const int bucket : {32, 64, 96, 128})
-        if (row.kernel == kernel && row.has(where) && row.has(d) && row.has_bucket(bucket))
+        if (row.kernel == kernel && row.variant == Variant::none && row.has(where) && row.has(d) &&
+            row.has_bucket(bucket))
           all.push_back({&row, d, bucket});
   return all;
 }

@@ -33,6 +33,7 @@ struct Case {
 std::ostream& operator<<(std::ostream& os, const Case& c);
 
 // Every configuration of a kernel on a target: each (type, head_dim bucket) of each of its rows.
+// Variants, which are not right, are asked for by name.
 struct Configured {
   const ConfigRow* row;
   Dtype dtype;

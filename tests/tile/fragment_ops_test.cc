@@ -268,5 +268,29 @@ TEST(FragmentOps, AsOperandRoundsAndStaysInPlace) {
       }
 }
 
+// The variants of docs/p-cast.md, on a weight that each of them rounds to another number.
+TEST(FragmentOps, AsOperandOfAVariantRoundsAndStaysInPlace) {
+  const auto a = Values<16, 16>(6).accumulator();
+  const auto f = as_operand<float, Variant::p_f16>(a);
+  const auto b = as_operand<float, Variant::p_bf16>(a);
+  const auto bb = as_operand<float, Variant::p_bf16x2>(a);
+  for (int n = 0; n < 2; n++)
+    for (int i = 0; i < 4; i++)
+      for (int lane = 0; lane < 32; lane++) {
+        const float x = a.x[0][n][i].v[lane];
+        const float high = widen(narrow<bf16>(Lanes<float>(x))).v[0];
+        EXPECT_EQ(f.x[0][n][i].v[lane], widen(narrow<f16>(Lanes<float>(x))).v[0]);
+        EXPECT_EQ(b.x[0][n][i].v[lane], high);
+        EXPECT_EQ(bb.x[0][n][i].v[lane], high + widen(narrow<bf16>(Lanes<float>(x - high))).v[0]);
+      }
+  // 1 + 3 2^-10 + 2^-13 + 2^-18: fp16 holds the first two terms, bf16 the first, two bf16 the first
+  // three.
+  const Accumulator<16, 16> weight(0x1.00c84p0f);
+  const auto element = [](const auto& operand) { return operand.x[0][1][2].v[5]; };
+  EXPECT_EQ((element(as_operand<float, Variant::p_f16>(weight))), 0x1.00cp0f);
+  EXPECT_EQ((element(as_operand<float, Variant::p_bf16>(weight))), 1.0f);
+  EXPECT_EQ((element(as_operand<float, Variant::p_bf16x2>(weight))), 0x1.00c8p0f);
+}
+
 }  // namespace
 }  // namespace tessera
