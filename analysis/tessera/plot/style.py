@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#d9d9d9"
-HEAT = "cividis"  # lightness alone orders it
+HEAT = "viridis"  # lightness alone orders it, and none of it looks like GREY
 FORMATS = (".svg", ".png")
 
 _RC = {

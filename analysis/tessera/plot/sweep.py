@@ -75,11 +75,11 @@ def draw(
                 image = _panel(axis, cells, queries, keys, slowest, best)
             if best is not None:
                 made.colorbar(image, ax=list(across), pad=0.01, aspect=12)
-            across[0].set_ylabel(f"D = {head_dim}, {MASKS.get(causal, causal)}\nqueries")
+            across[0].set_ylabel(f"D = {head_dim}, {MASKS.get(causal, causal)}\nqueries a tile")
         for axis, (warps, stages) in zip(axes[0], panels):
             axis.set_title(f"{warps} warps, {stages} stage{'s' if stages > 1 else ''}")
         for axis in axes[-1]:
-            axis.set_xlabel("keys")
+            axis.set_xlabel("keys a tile")
         style.save(made, path)
 
 
@@ -110,7 +110,7 @@ def _panel(
             text, colour = row["status"], "#404040"
             if row["ms"]:
                 text = f"{row['tflops']:.0f}"
-                dark = row["tflops"] - slowest < 0.55 * (best - slowest)
+                dark = row["tflops"] - slowest < 0.6 * (best - slowest)
                 colour = "white" if dark else "black"
             is_best = bool(row["ms"]) and row["tflops"] == best
             axis.text(x, y, text, ha="center", va="center", color=colour,
@@ -120,6 +120,10 @@ def _panel(
     axis.set_xticks(range(len(keys)), keys)
     axis.set_yticks(range(len(queries)), queries)
     axis.tick_params(length=0)
+    for line in range(1, len(keys)):
+        axis.axvline(line - 0.5, color="white", linewidth=1.5)
+    for line in range(1, len(queries)):
+        axis.axhline(line - 0.5, color="white", linewidth=1.5)
     return image
 
 
@@ -127,4 +131,4 @@ def _frame(x: int, y: int) -> Any:
     from matplotlib.patches import Rectangle
 
     return Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, fill=False, edgecolor=style.COLOURS[1],
-                     linewidth=2.5)
+                     linewidth=2.5, zorder=3)
