@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None, make_gpu: Any = Gpu) -> int:
 
     def rows() -> list[record.Row]:
         return [row for (case, by), done in zip(plan, runs) if done
-                for row in record.rows_of(case, by, done, options.launch, options.warm)]
+                for row in record.rows_of(case, by, done, options.launch, options.warm,
+                                             kernels)]
 
     for run in range(options.repeat_runs):
         for number, (case, by) in enumerate(plan):

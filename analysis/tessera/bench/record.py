@@ -19,21 +19,42 @@ Row = dict[str, Any]
 # The worst of several runs is what a row gets.
 _WORST = ("wrong", "impossible", "fell_back", "refused", "noisy", "ok")
 FAILED = ("wrong", "impossible")
+TILE = ("rows", "cols", "warps", "stages")  # of a configuration
+_OF_RUN = ("card", "target", "tool", "limits", "torch", "commit")
 
 
 def rows_of(
     case: Case, contenders: Sequence[Contender], runs: Sequence[Sequence[Outcome]], launch: str,
-    warm: bool,
+    warm: bool, kernels: Sequence[dict[str, Any]],
 ) -> list[Row]:
-    """The rows of a case: runs holds, of every run so far, each contender's outcome."""
+    """The rows of a case: runs holds, of every run so far, each contender's outcome.
+
+    kernels: as tessera.kernels() lists them, for the tiles.
+    """
     rows = [_row(case, contender, [run[i] for run in runs], launch, warm)
             for i, contender in enumerate(contenders)]
+    for row in rows:
+        if row["provider"] == "tessera":
+            found = described(kernels, row)
+            row["tile"] = found and {key: found[key] for key in TILE}
     first = next((row for row in rows if row["provider"] != "tessera"), None)
     for row in rows:
         row["baseline"] = first and first["provider"]
         if first and first["ms"] and row["ms"]:
             row["percent_of_sdpa"] = 100 * first["ms"]["median"] / row["ms"]["median"]
     return rows
+
+
+def described(kernels: Sequence[dict[str, Any]], row: Row) -> dict[str, Any] | None:
+    """The configuration of a row of ours, as tessera.kernels() lists it."""
+    of_kernel = [found for kernel in kernels if kernel["name"] == row["kernel"]
+                 for found in kernel["configs"]]
+    fits = [found for found in of_kernel
+            if all(found[key] == row[key] for key in ("arch", "config"))
+            and row["dtype"] in found["dtypes"]
+            and any(size >= row["head_dim"] for size in found["head_dims"])]
+    return min(fits, default=None,
+               key=lambda found: min(d for d in found["head_dims"] if d >= row["head_dim"]))
 
 
 def _row(
@@ -103,7 +124,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def read(path: str | os.PathLike[str]) -> list[Row]:
-    """The lines of a record, with the run's `card`, `target` and `tool` in every row.
+    """The rows of a record, each with what its run says of itself (_OF_RUN).
 
     Raises ValueError naming the file, and the line, if it is none. Several runs may follow each
     other in one file.
@@ -125,7 +146,7 @@ def read(path: str | os.PathLike[str]) -> list[Row]:
                 raise ValueError(f"{path}:{number}: a record begins with its run: "
                                  '{"record": "run", ...}')
             elif kind == "row":
-                rows.append({**entry, **{key: run.get(key) for key in ("card", "target", "tool")}})
+                rows.append({**entry, **{key: run.get(key) for key in _OF_RUN}})
             elif kind != "end":
                 raise ValueError(f"{path}:{number}: \"record\" is {kind!r}, none of run, row, end")
     if run is None:
