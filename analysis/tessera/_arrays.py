@@ -289,7 +289,7 @@ def _plain_torch(name: str, tensor: Any, written: bool) -> Any:
 
 
 def _torch_tensor(name: str, tensor: Any, written: bool) -> tuple[Any, c.Tensor]:
-    """A plain tensor as _plain_torch() has it, and what DLPack would say, for a tenth of its time."""
+    """_plain_torch() of a plain tensor, and what DLPack would say, for a tenth of its time."""
     torch = sys.modules["torch"]
     shape, strides = tensor.shape, tensor.stride() if tensor.layout == torch.strided else ()
     if tensor.requires_grad or tensor.is_neg() or strides[-1:] != (1,):

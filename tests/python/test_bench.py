@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """python -m tessera.bench: what needs no torch, and with torch all of it but the device.
 
-Where torch is installed, its CPU stands in for the GPU and the emulator for our kernels: the checks,
-the statuses and the record are the same.
+Where torch is installed, its CPU stands in for the GPU and the emulator for our kernels: the
+checks, the statuses and the record are the same.
 """
 import contextlib
 import importlib.util

@@ -100,6 +100,10 @@ def test_lines_are_told_apart_by_what_differs():
     names = speed._line_names([row(), row(arch="sm_89"), row("sdpa:flash"),
                                row(head_dim=128, config="64x64")])
     assert names == ["Tessera sm_90", "Tessera sm_89", "SDPA flash", "Tessera sm_90"]
+    default = {"requested_config": "default"}
+    names = speed._line_names([row(n=512, config="64x64", **default), row(**default)])
+    assert names == ["Tessera", "Tessera"]
+    assert speed._line_names([row(config="a"), row(**default)]) == ["Tessera a", "Tessera default"]
 
 
 def test_chosen_rows(plot):

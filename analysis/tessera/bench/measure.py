@@ -152,8 +152,8 @@ class Bench:
                 "max_abs": largest, "relative": relative, "against": against
             }
             if not relative <= checks.difference_allowed(case.dtype):  # NaN too
-                runner.outcome.stop("wrong", f"{relative:.3g} of the norm of 64 rows, {largest:.3g} "
-                                    f"at most, away from {against}")
+                runner.outcome.stop("wrong", f"{relative:.3g} of the norm of 64 rows, "
+                                    f"{largest:.3g} at most, away from {against}")
 
     def _time_calls(self, runner: Running) -> None:
         runner.outcome.call_us = self._gpu.call_us(runner.call, runner.launch.pin)

@@ -111,7 +111,8 @@ def parser() -> ArgumentParser:
     add = made.add_argument_group("how").add_argument
     add("--launch", choices=("graph", "call"), default="graph",
         help="time a CUDA graph of one call (the default), or the call")
-    add("--warm", action="store_true", help="run the same call before, instead of writing over the L2")
+    add("--warm", action="store_true",
+        help="run the same call before, instead of writing over the L2")
     add("--noise", type=_number(0, 100), default=2.0, metavar="PERCENT",
         help="repeat until (p80 - p20) / median is at most this; default 2")
     add("--min-repetitions", type=length, default=20, metavar="R", help="default 20")

@@ -212,10 +212,9 @@ def _note(whose: str, row: Row) -> str:
 def _aligned(lines: Sequence[Sequence[str]]) -> str:
     count = len(lines[0])
     widths = [max(len(line[i]) for line in lines) for i in range(count)]
-    return "\n".join(
-        "  ".join([*(cell.rjust(width) for cell, width in zip(line, widths)), *line[count:]]).rstrip()
-        for line in lines
-    )
+    cells = ([cell.rjust(width) for cell, width in zip(line, widths)] + list(line[count:])
+             for line in lines)
+    return "\n".join("  ".join(line).rstrip() for line in cells)
 
 
 def same_case(a: Row, b: Row) -> bool:

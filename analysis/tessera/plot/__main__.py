@@ -12,9 +12,11 @@ from ..bench.options import length
 
 
 def parser() -> ArgumentParser:
-    made = ArgumentParser("python -m tessera.plot", description="Figures from the benchmark's records.")
+    made = ArgumentParser("python -m tessera.plot",
+                          description="Figures from the benchmark's records.")
     made.add_argument("figure", choices=("speed", "sweep"),
-                      help="speed: TFLOP/s and %% of SDPA against N, a panel for head_dim and mask; "
+                      help="speed: TFLOP/s and %% of SDPA against N, a panel for head_dim and "
+                      "mask; "
                       "sweep: a heat map of the configurations")
     made.add_argument("records", nargs="+", metavar="RECORD", help="JSON lines")
     made.add_argument("-o", "--out", required=True, metavar="FILE", help="an .svg or a .png")

@@ -14,9 +14,9 @@ _NAMES = {"sdpa:flash": "SDPA flash", "sdpa:efficient": "SDPA memory-efficient",
 
 
 def draw(rows: Sequence[Row], path: str) -> None:
-    """Panels: head_dim x mask. Lines: the providers. Raises ValueError if the rows are not one table.
+    """Panels: head_dim x mask. Lines: the providers.
 
-    One dtype and one card; and for one line, panel and length one row.
+    Raises ValueError if the rows are not one table. One dtype and one card; and for one line, panel and length one row.
     """
     timed = [row for row in rows if row["ms"]]
     if not timed:
@@ -64,7 +64,8 @@ def _line(axis: Any, points: Sequence[Row], line: str, look: dict[str, Any]) -> 
     by_ms = [row["tflops"] * row["ms"]["median"] for row in points]
     low = [max(r - x / row["ms"]["p80"], 0) for r, x, row in zip(rate, by_ms, points)]
     high = [max(x / row["ms"]["p20"] - r, 0) for r, x, row in zip(rate, by_ms, points)]
-    axis.errorbar([row["q_len"] for row in points], rate, [low, high], label=line, capsize=2, **look)
+    lengths = [row["q_len"] for row in points]
+    axis.errorbar(lengths, rate, [low, high], label=line, capsize=2, **look)
 
 
 def _percent(axis: Any, points: Sequence[Row], look: dict[str, Any]) -> None:
@@ -90,16 +91,19 @@ def _limit(axis: Any, row: Row, labelled: bool) -> None:
 def _line_names(rows: Sequence[Row]) -> list[str]:
     """What tells the lines apart; ours by what differs among them."""
     ours = [row for row in rows if row["provider"] == "tessera"]
-    # The default's configuration differs by head_dim: within a panel is what counts.
+
+    def said(row: Row, key: str) -> Any:  # which one the default is, may differ with the length
+        return row.get("requested_config", row[key]) if key == "config" else row[key]
+
     panels = [[row for row in ours if (row["head_dim"], row["causal"]) == panel]
               for panel in {(row["head_dim"], row["causal"]) for row in ours}]
     told = [key for key in ("arch", "config", "exp2", "launch", "warm")
-            if any(len({row[key] for row in panel}) > 1 for panel in panels)]
+            if any(len({said(row, key) for row in panel}) > 1 for panel in panels)]
 
     def name(row: Row) -> str:
         if row["provider"] != "tessera":
             return _NAMES.get(row["provider"], row["provider"])
-        return " ".join(["Tessera", *(f"{key} {row[key]}" if key == "warm" else str(row[key])
+        return " ".join(["Tessera", *(f"warm {row[key]}" if key == "warm" else str(said(row, key))
                                       for key in told)])
 
     names = [name(row) for row in rows]
@@ -108,7 +112,7 @@ def _line_names(rows: Sequence[Row]) -> list[str]:
         point = (line, row["head_dim"], row["causal"], row["q_len"])
         if point in met:
             raise ValueError(f"{line} has several rows at N = {row['q_len']}, D = "
-                             f"{row['head_dim']}, {row['causal']}: choose one batch, heads and k_len")
+                             f"{row['head_dim']}, {row['causal']}: choose one batch, heads, k_len")
         met.add(point)
     return names
 

@@ -16,7 +16,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-# Okabe and Ito's, told apart by every kind of colour vision; markers tell lines apart without colour.
+# Okabe and Ito's: every kind of colour vision tells them apart. Markers do so without colour.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#d9d9d9"

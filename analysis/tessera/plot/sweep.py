@@ -34,10 +34,10 @@ def tile_of(row: Row, kernels: Sequence[dict[str, Any]] = ()) -> Optional[Tile]:
 def draw(
     rows: Sequence[Row], path: str, n: int | None = None, kernels: Sequence[dict[str, Any]] = ()
 ) -> None:
-    """Rows of panels: head_dim and mask; the best of each is marked. n: a length; default: the longest.
+    """Rows of panels: head_dim and mask; the best of each is marked.
 
-    Grey is what was not measured; its text says why, if it was tried. Raises ValueError if the
-    rows are not of one card, arch, dtype and batch x heads.
+    n: a length; by default the longest. Grey is what was not measured; its text says why, if it
+    was tried. Raises ValueError if the rows are not of one card, arch, dtype and batch x heads.
     """
     ours = [row for row in rows if row["provider"] == "tessera"]
     if not ours:
@@ -63,7 +63,8 @@ def draw(
     title = f"{some['card']}: {some['kernel']}, {some['arch']}, {some['dtype']}, {_heads(ours)}, " \
             f"N = {style.tokens(n)}; TFLOP/s"
     size = (0.55 * len(keys) + 0.45, 0.5 * len(queries) + 0.55)
-    with style.figure(len(lines), len(panels), title, size, sharex=True, sharey=True) as (made, axes):
+    shape = (len(lines), len(panels))
+    with style.figure(*shape, title, size, sharex=True, sharey=True) as (made, axes):
         for across, (head_dim, causal) in zip(axes, lines):
             of_line = [(row, tile) for row, tile in known
                        if (row["head_dim"], row["causal"]) == (head_dim, causal)]
