@@ -16,7 +16,8 @@ _NAMES = {"sdpa:flash": "SDPA flash", "sdpa:efficient": "SDPA memory-efficient",
 def draw(rows: Sequence[Row], path: str) -> None:
     """Panels: head_dim x mask. Lines: the providers.
 
-    Raises ValueError if the rows are not one table. One dtype and one card; and for one line, panel and length one row.
+    Raises ValueError if the rows are not one table: one dtype and one card; and for one line, panel
+    and length one row.
     """
     timed = [row for row in rows if row["ms"]]
     if not timed:
