@@ -85,10 +85,10 @@ struct Element {
   static TESSERA_FN Lanes<bool> fits(const Lanes<float>& sum, const Lanes<float>&) {
     return sum <= Lanes<float>(256.0f);
   }
-  // s minus base
+  // s minus base; +inf where a score is so far above the reference
   static TESSERA_FN Lanes<float> folded_weight(const Lanes<float>& s, const Lanes<float>& shift,
                                                const Scaling& a) {
-    return exp2_of_weight<Mode>(fma(s, Lanes<float>(a.c), shift));
+    return exp2<Mode>(fma(s, Lanes<float>(a.c), shift));
   }
   // From sums against the old base and shift to sums against the new ones.
   static TESSERA_FN Lanes<float> folded_rescale(const Lanes<float>& m_old,
