@@ -106,26 +106,30 @@ TEST_P(FlashForward, ExponentialsHaveTheirClosedForm) {
       const Counters n = run(c, t).counters;
       const Band band = problem(c).band;
       const i64 warp_rows = row().rows / row().warps;
+      // Columns of a first or masked tile that are weighed at once.
+      const bool in_parts = row().stages == 2 && row().q != QHome::registers;
+      const i64 part = in_parts ? std::min<i64>(32, row().cols) : row().cols;
       u64 want = 0;
       for (i64 q0 = 0; q0 < c.q_len; q0 += row().rows) {
         std::set<i64> met;  // rows that have met a key; rows past q_len are rows like others
         for (i64 k0 = 0; k0 < k_len; k0 += row().cols) {
-          const auto sees = [&](i64 i) {  // bands here have no left side
-            return visible(band, i, k0, k_len);
+          const auto sees = [&](i64 i, i64 key) {  // bands here have no left side
+            return visible(band, i, key, k_len);
           };
           bool visited = false;
           for (i64 i = q0; i < std::min(q0 + row().rows, c.q_len); i++)
-            visited = visited || sees(i);
+            visited = visited || sees(i, k0);
           if (!visited) continue;
           want += u64(row().rows * row().cols);
-          for (i64 first = q0; first < q0 + row().rows; first += warp_rows) {
-            bool raised = false;
-            for (i64 i = first; i < first + warp_rows; i++) {
-              raised = raised || !met.count(i);
-              if (sees(i)) met.insert(i);
+          for (i64 k = k0; k < k0 + row().cols; k += part)
+            for (i64 first = q0; first < q0 + row().rows; first += warp_rows) {
+              bool raised = false;
+              for (i64 i = first; i < first + warp_rows; i++) {
+                raised = raised || !met.count(i);
+                if (sees(i, k)) met.insert(i);
+              }
+              if (raised) want += u64(4 * warp_rows);  // once for each of a row's four lanes
             }
-            if (raised) want += u64(4 * warp_rows);  // once for each of a row's four lanes
-          }
         }
       }
       EXPECT_EQ(n.exp2, 2 * want) << c;
