@@ -239,7 +239,7 @@ TEST(Bench, TheEmulatorsTable) {
     for (const Dtype d : {Dtype::f16, Dtype::f32})
       for (const int bucket : {32, 64})
         expected += row.kernel == "flash_forward" && row.arch == Arch::sm_89 && row.has(d) &&
-                    row.has_bucket(bucket) && row.has(Where::sim);
+                    row.variant == Variant::none && row.has_bucket(bucket) && row.has(Where::sim);
   EXPECT_EQ(int(configs.size()), expected);
   EXPECT_EQ(keys.size(), configs.size() * 2 * 3);
 }

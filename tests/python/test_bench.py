@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import subprocess
+from pathlib import Path
 import sys
 
 import pytest
@@ -243,7 +244,8 @@ def test_read_what_was_written(tmp_path):
 def test_help_and_what_is_missing():
     python = [sys.executable, "-m", "tessera.bench"]
     for arguments, code, words in ((["--help"], 0, "--shape"), (["--n", "x"], 2, "--n")):
-        done = subprocess.run([*python, *arguments], capture_output=True, text=True)
+        done = subprocess.run([*python, *arguments], capture_output=True, text=True,
+                              cwd=Path(tessera.__file__).parents[1])
         assert done.returncode == code and words in done.stdout + done.stderr
 
 
