@@ -4,7 +4,8 @@
 flash_forward on the emulator, in fp32 with its weights kept or rounded before P V, and in fp16 and
 bf16, against float64. Inputs are numbers that all three types hold, so nothing else differs.
 
-    python analysis/studies/p_cast.py --json docs/results/cpu/p_cast.json --figure docs/results/cpu/p_cast.svg
+    python analysis/studies/p_cast.py --json docs/results/cpu/p_cast.json \\
+        --figure docs/results/cpu/p_cast.svg
 
 takes some minutes; the same numbers come out on every machine.
 """
@@ -30,17 +31,17 @@ SPREADS = [0.001, 0.01, 0.1, 0.3, 1.0, 3.0, 10.0]  # standard deviations of the 
 MEANS = [0.0, 1.0]  # of V, whose standard deviation is 1
 SINK_LENGTH, SINK_SCORES = 4096, list(range(0, 25, 2))  # of the first key; the others: N(0, 1)
 
-# Lines that the emulator runs: (type of the inputs, configuration, numerics). A line's name ends with
-# the type whose unit roundoff measures its error.
+# Lines that the emulator runs: (type of the inputs, arch and so the card, configuration, numerics).
+# A line's name ends with the type whose unit roundoff measures its error.
 RUNS = {
-    "kept_f32": ("f32", "64x32", "exact"),
-    "cast_f16": ("f32", "64x32-p-f16", "exact"),
-    "cast_bf16": ("f32", "64x32-p-bf16", "exact"),
-    "cast_bf16x2": ("f32", "64x32-p-bf16x2", "exact"),
-    "kernel_f16": ("f16", "128x64", "exact"),
-    "kernel_bf16": ("bf16", "128x64", "exact"),
-    "kernel_fma_f16": ("f16", "128x64", "fma"),
-    "kernel_fma_bf16": ("bf16", "128x64", "fma"),
+    "kept_f32": ("f32", "sm_89", "64x32", "exact"),
+    "cast_f16": ("f32", "sm_89", "64x32-p-f16", "exact"),
+    "cast_bf16": ("f32", "sm_89", "64x32-p-bf16", "exact"),
+    "cast_bf16x2": ("f32", "sm_89", "64x32-p-bf16x2", "exact"),
+    "kernel_f16": ("f16", "sm_89", "128x64", "exact"),
+    "kernel_bf16": ("bf16", "sm_89", "128x64", "exact"),
+    "kernel_h200_f16": ("f16", "sm_90", "128x64", "exact"),
+    "kernel_fma_f16": ("f16", "sm_89", "128x64", "fma"),
 }
 Inputs = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], float]
 Point = dict[str, Any]
@@ -66,9 +67,9 @@ def inputs(k_len: int, spread: float, mean: float, sink: float | None = None) ->
 
 def run(line: str, q: Any, k: Any, v: Any, scale: float) -> Array:
     """O (SEEDS, q_len, HEAD_DIM) of one of RUNS."""
-    dtype, config, numerics = RUNS[line]
+    dtype, arch, config, numerics = RUNS[line]
     kind = STORAGE.get(dtype, np.float32)
-    o = tessera.attention(*(x.astype(kind) for x in (q, k, v)), scale=scale, arch="sm_89",
+    o = tessera.attention(*(x.astype(kind) for x in (q, k, v)), scale=scale, arch=arch,
                           config=config, numerics=numerics, exp2="soft")
     return o[:, 0].astype(np.float64)
 
@@ -90,7 +91,7 @@ class Errors:
         self.norms.append(float((want**2).sum()))
 
     def result(self) -> Point:
-        """relative: ||O - ref|| / ||ref|| over all seeds; low, high: the least and the greatest seed's.
+        """relative: ||O - ref|| / ||ref|| over all seeds; low, high: of single seeds.
 
         max_u: the greatest |O - ref| / (u sum_j P_ij |V_jd|), u the unit roundoff.
         """
@@ -109,10 +110,10 @@ def digits(x: float) -> float:
 def measure(k_len: int, spread: float, mean: float, sink: float | None = None) -> Point:
     """All lines at one point. Beside RUNS, for f16 and bf16:
 
-    store: the reference, rounded to the type. model: the kernel's rounding of P, replayed; roundedsum:
-    the same, with l summed from the rounded weights; runningmax (without a sink): with the running
-    maximum for the reference; raised (with a sink): with weights rounded times 2^7. expected:
-    independent rounding errors.
+    store: the reference, rounded to the type. model: the kernel's rounding of P, replayed;
+    roundedsum: the same, with l summed from the rounded weights; runningmax (without a sink): with
+    the running maximum for the reference; raised (with a sink): with weights rounded times 2^7.
+    expected: independent rounding errors.
     sum_error: the rounded weights' sum over l, less 1: its mean over all rows, and its rms.
     """
     q, k, v, scale = inputs(k_len, spread, mean, sink)
@@ -148,7 +149,8 @@ def measure(k_len: int, spread: float, mean: float, sink: float | None = None) -
         point["sink"] = sink
     point["lines"] = {line: e.result() for line, e in lines.items()}
     point["sum_error"] = {
-        dtype: {"mean": digits(float(np.mean(s))), "rms": digits(float(np.sqrt(np.mean(np.square(s)))))}
+        dtype: {"mean": digits(float(np.mean(s))),
+                "rms": digits(math.sqrt(float(np.mean(np.square(s)))))}
         for dtype, s in sums.items()}
     point["heaviest_weight"] = digits(heaviest)
     return point
@@ -158,7 +160,7 @@ def study() -> dict[str, Any]:
     """The committed record. One draw of a longer length begins with the shorter one's keys."""
     sweep = [measure(n, spread, mean) for mean in MEANS for spread in SPREADS for n in LENGTHS]
     sinks = [measure(SINK_LENGTH, 1.0, 1.0, float(score)) for score in SINK_SCORES]
-    return {"seeds": SEEDS, "q_len": Q_LEN, "head_dim": HEAD_DIM, "arch": "sm_89", "card": "rtx4070",
+    return {"seeds": SEEDS, "q_len": Q_LEN, "head_dim": HEAD_DIM, "runs": RUNS,
             "unit_roundoff": UNIT_ROUNDOFF, "sweep": sweep, "sinks": sinks}
 
 

@@ -19,18 +19,18 @@ STORAGE = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 UNIT_ROUNDOFF = {"f16": 2.0**-11, "bf16": 2.0**-8, "bf16x2": 2.0**-16, "f32": 2.0**-24}
 SMALLEST_NORMAL = {"f16": 2.0**-14, "bf16": 2.0**-126}
 TILE_KEYS = 32  # of the configuration 64x32
-SLACK = 8.0  # powers of two that scores may rise before the reference follows (kernels/tile/element.h)
+SLACK = 5.0  # powers of two that scores may rise by before the reference follows (element.h)
 
 
 def representable(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """The nearest numbers, or nearly, that fp32, fp16 and bf16 all hold."""
-    for kind in (ml_dtypes.bfloat16, np.float16):  # the second only cuts what fp16 holds as subnormal
+    for kind in (ml_dtypes.bfloat16, np.float16):  # fp16 only cuts what it holds as subnormal
         x = x.astype(kind).astype(np.float32)
     return x
 
 
 def rounded(x: Array, dtype: str) -> Array:
-    """x to the nearest of "f16" or "bf16"; "bf16x2" is the sum of x in bf16 and of the rest in bf16."""
+    """x to the nearest of "f16" or "bf16"; "bf16x2": that in bf16, and the rest in bf16, added."""
     if dtype == "bf16x2":
         high = rounded(x, "bf16")
         return high + rounded(x - high, "bf16")
@@ -70,7 +70,7 @@ class Weights:
         return cls(w, factor, (w * factor).sum(axis=1, keepdims=True))
 
     def output(self, v: Array, dtype: str, *, raised: int = 0, rounded_sum: bool = False) -> Array:
-        """O from weights that are rounded times 2^raised; l is of the unrounded, or of the rounded."""
+        """O from weights rounded times 2^raised; l is of the unrounded, or of the rounded."""
         p = rounded(self.w * 2.0**raised, dtype) * 2.0**-raised * self.factor
         return (p @ v) / (p.sum(axis=1, keepdims=True) if rounded_sum else self.l)
 
@@ -79,7 +79,7 @@ class Weights:
         return ((rounded(self.w, dtype) - self.w) * self.factor).sum(axis=1) / self.l[:, 0]
 
     def expected_square(self, v: Array, dtype: str) -> float:
-        """Expected ||error of O||^2, if each weight's error is uniform and independent of all others.
+        """Expected ||error of O||^2, if the weights' errors are uniform and independent.
 
         A number in [2^e, 2^(e+1)) has an error within u 2^e, so of variance (u 2^e)^2 / 3.
         """
