@@ -57,12 +57,7 @@ std::int64_t parse_length(const std::string& flag, const std::string& text) {
 BenchFlags::BenchFlags(CLI::App* sub) : sub_(sub) {
   AttentionOptions& run = given_.base.run;
   const auto flag = [&](const char* group, const char* name, auto& value, const char* what,
-                        const char* type) {
-    CLI::Option* option = sub->add_option(name, value, what)->group(group)->type_name(type);
-    using Value = std::remove_reference_t<decltype(value)>;
-    if constexpr (!std::is_same_v<Value, std::string>)
-      option->check(&why_no_number<typename value_type<Value>::type>, "");
-  };
+                        const char* type) { add_flag(sub, group, name, value, what, type); };
   const char* table = "The table";
   sub->add_option("kernel,--kernel", run.kernel,
                   "An attention kernel, as `tessera list` shows it (default flash_forward)");

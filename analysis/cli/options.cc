@@ -58,12 +58,7 @@ void add_case(CLI::App* sub, Command& c, Given& given) {
   CaseOptions& o = c.options;
   sub->add_option("kernel", o.run.kernel, "As `tessera list` shows it (default flash_forward)");
   const auto flag = [&](const char* group, const char* name, auto& value, const char* what,
-                        const char* type) {
-    CLI::Option* option = sub->add_option(name, value, what)->group(group)->type_name(type);
-    using Value = std::remove_reference_t<decltype(value)>;
-    if constexpr (!std::is_same_v<Value, std::string>)
-      option->check(&why_no_number<typename value_type<Value>::type>, "");
-  };
+                        const char* type) { add_flag(sub, group, name, value, what, type); };
   const char* shape = "Shape, attention kernels";
   flag(shape, "--batch", o.batch, "1 by default", "N");
   flag(shape, "--heads", o.heads, "Query heads; 4 by default", "N");

@@ -56,4 +56,13 @@ struct value_type<std::optional<T>> {
   using type = T;
 };
 
+// A flag of a group of the help; what is no number is refused by why_no_number.
+template <class Value>
+void add_flag(CLI::App* sub, const char* group, const char* name, Value& value, const char* what,
+              const char* type) {
+  CLI::Option* option = sub->add_option(name, value, what)->group(group)->type_name(type);
+  if constexpr (!std::is_same_v<Value, std::string>)
+    option->check(&why_no_number<typename value_type<Value>::type>, "");
+}
+
 }  // namespace tessera::cli
