@@ -127,9 +127,13 @@ std::string why_no_device() {
 
 std::string device_name() { return device_info(current_device()).name; }
 
-Arch device_arch() {
+void require_device() {
   if (const std::string why = why_no_device(); !why.empty())
     throw Error(ErrorKind::unsupported, "target: cuda: " + why);
+}
+
+Arch device_arch() {
+  require_device();
   const Device& d = device_info(current_device());
   for (const Arch a : {Arch::sm_90, Arch::sm_89, Arch::sm_75})
     if (10 * d.major + d.minor >= int(a)) return a;
@@ -141,8 +145,7 @@ Arch device_arch() {
 int multiprocessors() { return device_info(current_device()).multiprocessors; }
 
 int device_of(const std::vector<Pointer>& tensors) {
-  if (const std::string why = why_no_device(); !why.empty())
-    throw Error(ErrorKind::unsupported, "target: cuda: " + why);
+  require_device();
   refuse_pending_error();
   std::vector<cudaPointerAttributes> attributes(tensors.size());
   const Pointer* first = nullptr;

@@ -65,13 +65,11 @@ std::optional<Clocks> clocks_under_load() {
   if (!why_no_device().empty()) return std::nullopt;
   const Nvml nvml;
   if (!nvml.ready()) return std::nullopt;
-  int id = 0, multiprocessors = 0;
+  int id = 0;
   char bus[32];
   NvmlDevice device = nullptr;
   check(cudaGetDevice(&id), "cudaGetDevice");
   check(cudaDeviceGetPCIBusId(bus, sizeof bus, id), "cudaDeviceGetPCIBusId");
-  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, id),
-        "cudaDeviceGetAttribute");
   using ByBus = int(const char*, NvmlDevice*);
   if (nvml.call<ByBus>("nvmlDeviceGetHandleByPciBusId_v2", static_cast<const char*>(bus),
                        &device) != 0)
@@ -79,7 +77,7 @@ std::optional<Clocks> clocks_under_load() {
   // The first launches bring the clocks up, the last is still running while they are read.
   constexpr int kBlocks = 8, kIterations = 1 << 15, kLaunches = 20;
   for (int i = 0; i < kLaunches; i++) {
-    check(multiply(Dtype::f16, kBlocks * multiprocessors, kIterations, nullptr).error,
+    check(multiply(Dtype::f16, kBlocks * multiprocessors(), kIterations, nullptr).error,
           "launch of a load");
     if (i == kLaunches - 3) check(cudaStreamSynchronize(nullptr), "run of a load");
   }

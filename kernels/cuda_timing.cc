@@ -15,15 +15,10 @@ namespace tessera::cuda {
 
 namespace {
 
-void require_device() {
-  if (const std::string why = why_no_device(); !why.empty())
-    throw Error(ErrorKind::unsupported, "target: cuda: " + why);
-}
-
-int attribute(cudaDeviceAttr what) {
+int l2_bytes() {
   int device = 0, value = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&value, what, device), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&value, cudaDevAttrL2CacheSize, device), "cudaDeviceGetAttribute");
   return value;
 }
 
@@ -59,7 +54,7 @@ double measure_rate(Dtype dtype) {
   constexpr int kBlocks = 8;  // a multiprocessor: 32 warps
   constexpr int kRuns = 20;
   constexpr double kLong = 1;  // ms: launches are then no part of it
-  const int blocks = kBlocks * attribute(cudaDevAttrMultiProcessorCount);
+  const int blocks = kBlocks * multiprocessors();
   const Stream s;
   const Event begin, end;
   double flop = 0;
@@ -110,7 +105,7 @@ struct Stopwatch::State {
 
   State(Launch how, bool warm) : launch(how) {
     if (!warm) {
-      flush_bytes = 2 * std::size_t(attribute(cudaDevAttrL2CacheSize));
+      flush_bytes = 2 * std::size_t(l2_bytes());
       flush = std::make_unique<Buffer>(flush_bytes);
     }
   }
