@@ -4,10 +4,9 @@
 // warp. Key tiles outside the band are not visited, full ones run without mask code. The scores'
 // accumulators become the operand of P V in registers.
 //
-// stages 2: K and V in rings of two; a tile's copies run beside the whole step before it. Full
-// tiles
-//           are weighed against the maximum as it is (OnlineSoftmax::try_weigh), half a tile at a
-//           time; where that fails, the half's scores are computed again, K being still there.
+// stages 2: K and V in rings of two; a tile's copies run beside the whole step before it. A full
+//           tile is weighed against the maximum as it is (OnlineSoftmax::try_weigh), half a tile at
+//           a time; where that fails, its half is computed again, K being still there.
 // stages 1: one buffer each; V's copy runs beside Q K^T, the next K's beside softmax and P V. Half
 //           the shared memory, two barriers a tile instead of one.
 #pragma once
@@ -125,6 +124,7 @@ struct FlashForward {
           k_stream.start(k_tile);
           commit<C>();
           weigh_and_add(s, v_tile, j * kBlockK);
+          k_stream.finish(k_tile);
         } else {
           const auto start_next = [&] {
             k_stream.start(k_ring.acquire(j + 1));
@@ -155,11 +155,6 @@ struct FlashForward {
               dot<C>(acc, as_operand<T, C.variant>(p), rows<kPart>(v_tile, part));
             }
           }
-        }
-
-        if constexpr (C.stages == 1) {
-          k_stream.finish(k_tile);
-        } else {
           k_stream.finish(k_ring.acquire(j + 1));
           v_stream.finish(v_ring.acquire(j + 1));
         }

@@ -97,8 +97,7 @@ struct Element {
                                                 const Lanes<float>& shift_new, const Scaling& a) {
     const Lanes<float> power = fma(base(m_old, a) - base(m_new, a), Lanes<float>(a.c),
                                    shift_new - shift_old);
-    return select(m_old == Lanes<float>(-kInfinity), Lanes<float>(0.0f),
-                  exp2_of_weight<Mode>(power));
+    return select(m_old == Lanes<float>(-kInfinity), Lanes<float>(0.0f), exp2<Mode>(power));
   }
   // l counts weights against the rounded shift: what that differs from m c goes back in.
   static TESSERA_FN Lanes<float> make_lse(const Lanes<float>& m, const Lanes<float>& shift,

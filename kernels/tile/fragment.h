@@ -215,9 +215,18 @@ template <int Rows, int Cols, class T>
 TESSERA_FN RowVector<Rows, T> lane_sums(const Accumulator<Rows, Cols, T>& a) {
   return lane_sums(a, RowVector<Rows, T>(), [](const Lanes<T>& x, const Lanes<T>&) { return x; });
 }
+// The largest of each lane's own columns of a row; of a row's four lanes; of the row.
+template <int Rows, int Cols, class T>
+TESSERA_FN RowVector<Rows, T> lane_max(const Accumulator<Rows, Cols, T>& a) {
+  return reduce_lanes(a, [](const Lanes<T>& x, const Lanes<T>& y) { return max(x, y); });
+}
+template <int Rows, class T>
+TESSERA_FN RowVector<Rows, T> row_max(const RowVector<Rows, T>& v) {
+  return across_row(v, [](const Lanes<T>& x, const Lanes<T>& y) { return max(x, y); });
+}
 template <int Rows, int Cols, class T>
 TESSERA_FN RowVector<Rows, T> row_max(const Accumulator<Rows, Cols, T>& a) {
-  return reduce_rows(a, [](const Lanes<T>& x, const Lanes<T>& y) { return max(x, y); });
+  return row_max(lane_max(a));
 }
 template <int Rows, int Cols, class T>
 TESSERA_FN RowVector<Rows, T> row_sum(const Accumulator<Rows, Cols, T>& a) {

@@ -10,11 +10,11 @@ constexpr float kInfinity = __builtin_huge_valf();
 constexpr float kLog2E = 0x1.715476p+0f;
 constexpr float kLn2 = 0x1.62e430p-1f;
 
-// 2^x for x < 128, below 0.8 ulp for x >= -126; 0 below, NaN stays NaN. x = n + f, |f| <= 1/2, by
-// adding and taking away 1.5 * 2^23; 2^f by a polynomial of degree 6, its coefficients chosen for
-// the smallest error after rounding; n into the exponent. The bits of a NaN must not meet the
-// integer add.
-TESSERA_FN Lanes<float> exp2_soft_below_128(const Lanes<float>& x) {
+// 2^x, below 0.8 ulp for -126 <= x < 128; 0 below, +inf above, NaN stays NaN. x = n + f, |f| <=
+// 1/2, by adding and taking away 1.5 * 2^23; 2^f by a polynomial of degree 6, its coefficients
+// chosen for the smallest error after rounding; n into the exponent. The bits of a NaN must not
+// meet the integer add.
+TESSERA_FN Lanes<float> exp2_soft(const Lanes<float>& x) {
   constexpr float kRound = 12582912.0f;
   const Lanes<float> t = x + Lanes<float>(kRound);
   const Lanes<float> f = x - (t - Lanes<float>(kRound));
@@ -27,11 +27,8 @@ TESSERA_FN Lanes<float> exp2_soft_below_128(const Lanes<float>& x) {
   p = fma(p, f, 1.0f);
   Lanes<float> y = bits_to_float(float_to_bits(p) + (float_to_bits(t) << Lanes<u32>(23u)));
   y = select(x < Lanes<float>(-126.0f), Lanes<float>(0.0f), y);
+  y = select(x >= Lanes<float>(128.0f), Lanes<float>(kInfinity), y);
   return select(x != x, x, y);
-}
-// The same for any x; +inf from 128 on.
-TESSERA_FN Lanes<float> exp2_soft(const Lanes<float>& x) {
-  return select(x >= Lanes<float>(128.0f), Lanes<float>(kInfinity), exp2_soft_below_128(x));
 }
 
 template <Exp2 Mode>
@@ -43,16 +40,6 @@ TESSERA_FN Lanes<float> exp2(const Lanes<float>& x) {
     return ex2(x);
   else
     return exp2_soft(x);
-}
-// For a weight against a maximum: x is below 128, or NaN.
-template <Exp2 Mode>
-TESSERA_FN Lanes<float> exp2_of_weight(const Lanes<float>& x) {
-  if constexpr (Mode == Exp2::soft) {
-    count_exp2();
-    return exp2_soft_below_128(x);
-  } else {
-    return exp2<Mode>(x);
-  }
 }
 
 // log2(x) for x >= 0, below 1 ulp; -inf at 0, NaN below 0, NaN and +inf stay. x = 2^e m with m in

@@ -71,10 +71,6 @@ class OnlineSoftmax {
   }
 
  private:
-  template <int Cols>
-  static TESSERA_FN Row lane_max(const Accumulator<Rows, Cols, Acc>& s) {
-    return reduce_lanes(s, [](const auto& x, const auto& y) { return max(x, y); });
-  }
   // top: each lane's largest score of a row. Whether a row rises needs no row's maximum: some
   // lane's rises with it.
   template <int Cols, int HeadDim>
@@ -85,7 +81,7 @@ class OnlineSoftmax {
     };
     Row shift = shift_;
     if (warp_any(any_row(unusual, top, m_))) {
-      raise(across_row(top, [](const auto& x, const auto& y) { return max(x, y); }), acc);
+      raise(row_max(top), acc);
       // Rows too far from 0 to fold their maximum; 0 is taken from the others.
       for_each(s, map_rows([&](const auto& m) { return E::base(m, scaling_); }, m_),
                [](auto& x, auto& base) { x = E::take_base(x, base); });
