@@ -10,11 +10,12 @@ import itertools
 import json
 import math
 import subprocess
-from pathlib import Path
 import sys
+from pathlib import Path
 
 import pytest
 
+import tessera
 from tessera.bench import __main__ as command
 from tessera.bench import cases, gpu, options, record, timing
 
