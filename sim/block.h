@@ -58,7 +58,8 @@ using MmaFunction = void (*)(float* c, const u32* a, const u32* b, MmaState& sta
 struct SharedRegion {
   const char* name;
   u32 base, bytes;
-  int rows, cols, element_size;
+  int rows, cols, element;
+  PositionOf position;
 };
 
 // A global tensor of the launch: extents and strides in elements, outermost first.

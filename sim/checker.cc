@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/tile/swizzle.h"
-
 namespace tessera::sim {
 
 static_assert(std::ranges::all_of(kCards, [](const Card& c) {
@@ -58,10 +56,9 @@ u32 Checker::site_index() {
 std::string Checker::place(u32 address) const {
   for (const SharedRegion& r : block_->regions) {
     if (address < r.base || address >= r.base + r.bytes) continue;
-    const int pitch = r.cols * r.element_size, offset = int(address - r.base), row = offset / pitch;
-    const int chunk = swizzle(pitch / 16, row, offset % pitch / 16);
-    return std::string("shared tile ") + r.name + "(" + std::to_string(row) + ", " +
-           std::to_string((chunk * 16 + offset % 16) / r.element_size) + ")";
+    const TilePosition at = r.position(r.rows, r.cols, r.element, address - r.base);
+    return std::string("shared tile ") + r.name + "(" + std::to_string(at.row) + ", " +
+           std::to_string(at.col) + ")";
   }
   return "shared byte " + std::to_string(address);
 }

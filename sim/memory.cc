@@ -8,14 +8,15 @@
 
 namespace tessera::sim {
 
-void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols, int element_size) {
+void name_shared(const SharedRegion& region) {
   Block& b = self();
   // Every warp lays out the same tiles, and any of them may be the first to come here.
   for (const SharedRegion& r : b.regions)
-    if (r.base == base && r.bytes == bytes && std::strcmp(r.name, name) == 0) return;
-  b.regions.push_back({name, base, bytes, rows, cols, element_size});
-  if (b.checker) b.checker->name_region(base, bytes);
-  b.counters.shared_bytes = std::max<u64>(b.counters.shared_bytes, base + bytes);
+    if (r.base == region.base && r.bytes == region.bytes && std::strcmp(r.name, region.name) == 0)
+      return;
+  b.regions.push_back(region);
+  if (b.checker) b.checker->name_region(region.base, region.bytes);
+  b.counters.shared_bytes = std::max<u64>(b.counters.shared_bytes, region.base + region.bytes);
 }
 
 int wavefronts_slow(const u32* address, int bytes) {

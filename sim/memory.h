@@ -6,7 +6,7 @@
 
 namespace tessera::sim {
 
-void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols, int element_size);
+void name_shared(const SharedRegion& region);
 
 // Wavefronts of one warp access to shared memory, 32 banks of 4 bytes: 4-byte accesses are served
 // 32 lanes at a time, 8-byte 16, 16-byte 8; a phase takes as many wavefronts as its busiest bank

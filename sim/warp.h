@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/tile/swizzle.h"
 #include "sim/block.h"
 #include "sim/exp2.h"
 #include "sim/lanes.h"
@@ -25,9 +26,9 @@ TESSERA_FN void at(Site site) { sim::self().me().site = site; }
 
 // ---- shared memory layout
 TESSERA_FN u32 shared_base() { return 0; }
-inline void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols,
-                        int element_size) {
-  sim::name_shared(name, base, bytes, rows, cols, element_size);
+inline void name_shared(const char* name, u32 base, u32 bytes, int rows, int cols, int element,
+                        PositionOf position = swizzled_position) {
+  sim::name_shared({name, base, bytes, rows, cols, element, position});
 }
 
 // ---- synchronisation
@@ -241,6 +242,17 @@ struct Chunk {  // 16 bytes a lane
     char b[16];
   } v[32];
 };
+template <class T>
+TESSERA_FN Chunk make_chunk(const Lanes<T>& a, const Lanes<T>& b, const Lanes<T>& c,
+                            const Lanes<T>& d) {
+  static_assert(sizeof(T) == 4);
+  Chunk r;
+  for (int i = 0; i < 32; i++) {
+    const T words[4] = {a.v[i], b.v[i], c.v[i], d.v[i]};
+    std::memcpy(&r.v[i], words, 16);
+  }
+  return r;
+}
 TESSERA_FN Chunk ld_shared_chunk(const Lanes<u32>& address) {
   Chunk r;
   ld_shared_as(r.v, address);

@@ -2,7 +2,8 @@
 // FlashAttention-2 forward (Dao 2023, arXiv 2307.08691): one block a query tile and (batch, head),
 // its warps share the key tiles and split the query rows, so a row's maximum and sum never leave a
 // warp. Key tiles outside the band are not visited, full ones run without mask code. The scores'
-// accumulators become the operand of P V in registers.
+// accumulators become the operand of P V in registers; those of 32-bit types, which the CUDA cores
+// multiply, in shared memory.
 //
 // stages 2: K and V in rings of two; a tile's copies run beside the whole step before it. A full
 //           tile is weighed against the maximum as it is (OnlineSoftmax::try_weigh), half a tile at
@@ -26,19 +27,31 @@ struct FlashForward {
   static constexpr int kBlockQ = C.rows, kBlockK = C.cols, kHeadDim = C.head_dim;
   static constexpr int kWarpRows = kBlockQ / C.warps;
   static constexpr bool kQInRegisters = C.q == QHome::registers;
+  // The CUDA cores multiply what a lane has read of both operands: with eight rows a lane (16 a
+  // warp take 16 lanes a row, 32 take 8) its parts of S and O are nearly square, which takes the
+  // fewest reads. A lane reads rows of K, so single columns of S, and 16 bytes of a row of V; P
+  // changes from one map to the other in shared memory.
+  static constexpr bool kPInShared = !E::kTensorCores && !kQInRegisters;
+  static constexpr int kRowLanes = kWarpRows == 16 && kHeadDim % 64 == 0 && kBlockK % 32 == 0 ? 16
+                                                                                              : 8;
+  using Grid = std::conditional_t<kPInShared, WordGrid<kRowLanes>, MmaGrid>;
   template <int Cols>
-  using Scores = Accumulator<kWarpRows, Cols, Acc>;
+  using Scores = Accumulator<kWarpRows, Cols, Acc, TileMap<Grid, kPInShared ? 1 : 2>>;
+  using Output = Accumulator<kWarpRows, kHeadDim, Acc, TileMap<Grid, kPInShared ? 4 : 2>>;
   // Columns whose scores are weighed, and multiplied by V, at once: in full tiles so few that one
   // part's exponentials hide behind the other's product; in the first and in masked ones as many as
   // there are registers for.
   static constexpr int kPart = kBlockK < 32 ? kBlockK : 32;
   static constexpr int kEdgePart = kQInRegisters ? kBlockK : kPart;
-  using QTile = SharedTile<T, kBlockQ, kHeadDim>;
+  using OTile = SharedTile<T, kBlockQ, kHeadDim>;
+  using QTile = std::conditional_t<kPInShared, WordTile<T, kBlockQ, kHeadDim>, OTile>;
   using KTile = SharedTile<T, kBlockK, kHeadDim>;
   using KRing = Ring<KTile, C.stages>;
-  static constexpr int kSharedBytes = QTile::kBytes + 2 * KRing::kBytes;
+  using PTile =
+      std::conditional_t<kPInShared, WordTile<T, kBlockQ, kBlockK>, SharedTile<T, 0, kBlockK>>;
+  static constexpr int kSharedBytes = QTile::kBytes + 2 * KRing::kBytes + PTile::kBytes;
   static_assert(kBlockQ % (16 * C.warps) == 0, "a warp owns whole 16-row fragments");
-  static_assert(C.stages == 1 || C.stages == 2);
+  static_assert(C.stages == 1 || (C.stages == 2 && !kPInShared));
 
   static i64 grid(const Args& p) { return i64(ceil_div(p.q_len, kBlockQ)) * p.batch * p.heads; }
 
@@ -58,8 +71,8 @@ struct FlashForward {
     // Rows past the last visible key read as zero: what they hold, NaN too, meets no weight; and
     // the copy that runs ahead needs no branch.
     const i32 k_end = keys.end(q_last);
-    TileStream<C, const T, kBlockQ, kHeadDim> q_stream(
-        {origin(p.q, p.q_stride, block, block.head), p.q_stride.row, p.q_len, p.head_dim, q0, 0});
+    const BlockPtr<const T, kBlockQ, kHeadDim> q{
+        origin(p.q, p.q_stride, block, block.head), p.q_stride.row, p.q_len, p.head_dim, q0, 0};
     TileStream<C, const T, kBlockK, kHeadDim> k_stream({origin(p.k, p.k_stride, block, head_kv),
                                                         p.k_stride.row, k_end, p.head_dim,
                                                         tiles.first * kBlockK, 0});
@@ -71,13 +84,15 @@ struct FlashForward {
     const QTile q_tile = shared.tile<QTile>("Q");  // (block_q, head_dim)
     const KRing k_ring = shared.ring<KRing>("K");  // stages x (block_k, head_dim)
     const KRing v_ring = shared.ring<KRing>("V");  // stages x (block_k, head_dim)
+    PTile p_tile{};                                // (block_q, block_k), each warp its own rows
+    if constexpr (kPInShared) p_tile = shared.tile<PTile>("P");
 
     const typename E::Scaling scaling(p);
-    OnlineSoftmax<E, kWarpRows> softmax(scaling);
-    Accumulator<kWarpRows, kHeadDim, Acc> acc(E::zero());  // O before it is divided by l
+    OnlineSoftmax<E, kWarpRows, Grid> softmax(scaling);
+    Output acc(E::zero());  // O before it is divided by l
 
     if (tiles.count() > 0) {
-      q_stream.all(q_tile);
+      load<C>(q_tile, q);
       k_stream.all(k_ring.acquire(tiles.first));
       commit<C>();
       if constexpr (C.stages == 2) {
@@ -111,7 +126,12 @@ struct FlashForward {
               x = select(keys.visible(query, key), x, Lanes<Acc>(E::hidden()));
             });
           softmax.weigh(s, acc);
-          dot<C>(acc, as_operand<T, C.variant>(s), v);  // P rounded to the storage type
+          if constexpr (kPInShared) {
+            store<C.variant>(p_tile, s, row0);
+            dot<C>(acc, p_tile, row0, v);
+          } else {
+            dot<C>(acc, as_operand<T, C.variant>(s), v);  // P rounded to the storage type
+          }
         };
 
         if constexpr (C.stages == 1) {
@@ -170,7 +190,7 @@ struct FlashForward {
                                            p.head_dim,
                                            at.q0,
                                            0};
-    store(o, acc, row0, q_tile);
+    store(o, acc, row0, OTile{q_tile.base});
     const VectorPtr<typename E::lse_type, kBlockQ> lse{
         static_cast<typename E::lse_type*>(p.lse) + (i64(at.batch) * p.heads + at.head) * p.q_len,
         p.q_len, at.q0};

@@ -4,36 +4,22 @@
 // once.
 #pragma once
 #include "kernels/configs.h"
+#include "kernels/tile/map.h"
 #include "kernels/warp/warp.h"
 
 namespace tessera {
-
-// The 16x8 accumulator of m16n8k8 and m16n8k16, register i of 4 (PTX ISA, matrix fragments for
-// mma): lane 4g + t holds rows g and g + 8, columns 2t and 2t + 1.
-template <class Lane>
-TESSERA_HD constexpr Lane row_of(const Lane& lane, int i) {
-  return (lane >> 2) + Lane(8 * (i >> 1));
-}
-template <class Lane>
-TESSERA_HD constexpr Lane col_of(const Lane& lane, int i) {
-  return (lane & 3) * 2 + Lane(i & 1);
-}
-// The 16x8 slice of an A operand, 16-bit elements, register i of 2: row g + 8i, columns 2t (low
-// half) and 2t + 1. m16n8k16 takes two slices. The 8x8 slice of B, one register: rows 2t and 2t +
-// 1, column g.
-TESSERA_HD constexpr int operand_a_row(int lane, int i) { return (lane >> 2) + 8 * i; }
-TESSERA_HD constexpr int operand_a_col(int lane, int half) { return (lane & 3) * 2 + half; }
-TESSERA_HD constexpr int operand_b_row(int lane, int half) { return (lane & 3) * 2 + half; }
-TESSERA_HD constexpr int operand_b_col(int lane) { return lane >> 2; }
 
 // For a tile whose every register is written at once.
 struct Unwritten {};
 
 // Rows x Cols accumulators of one warp.
-template <int Rows, int Cols, class T = float>
+template <int Rows, int Cols, class T = float, class Map = MmaMap>
 struct Accumulator {
-  static_assert(Rows % 16 == 0 && Cols % 8 == 0);
-  static constexpr int kRows = Rows, kCols = Cols, kRowTiles = Rows / 16, kColTiles = Cols / 8;
+  static_assert(Rows % Map::kRowStep == 0 && Cols % Map::kColStep == 0);
+  static constexpr int kRows = Rows, kCols = Cols, kRowTiles = Rows / Map::Grid::kRows / 2,
+                       kColTiles = Cols / Map::Grid::kRowLanes / 2;
+  static_assert(2 * kRowTiles * Map::Grid::kRows == Rows &&
+                2 * kColTiles * Map::Grid::kRowLanes == Cols);
   Lanes<T> x[kRowTiles][kColTiles][4];
 
   TESSERA_FN Accumulator() {
@@ -47,6 +33,9 @@ struct Accumulator {
       TESSERA_UNROLL_FOR (int n = 0; n < kColTiles; n++)
         TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) x[m][n][i] = Lanes<T>(value);
   }
+  // The lane's v-th row and c-th column.
+  TESSERA_FN Lanes<T>& at(int v, int c) { return x[v / 2][c / 2][2 * (v % 2) + c % 2]; }
+  TESSERA_FN const Lanes<T>& at(int v, int c) const { return x[v / 2][c / 2][2 * (v % 2) + c % 2]; }
 };
 
 // Rows x Depth of an A operand in 16-bit storage T, packed two a register.
@@ -75,11 +64,12 @@ struct Operand<Rows, Depth, Fq> : Accumulator<Rows, Depth, Fq> {
   TESSERA_FN explicit Operand(Unwritten) {}
 };
 
-// One value a row: running maximum, running sum, LSE. Replicated over the four lanes of a row.
-template <int Rows, class T = float>
+// One value a row: running maximum, running sum, LSE. Replicated over the lanes of a row, of which
+// each has the rows that it has of an accumulator.
+template <int Rows, class T = float, class Grid = MmaGrid>
 struct RowVector {
-  static constexpr int kRowTiles = Rows / 16;
-  Lanes<T> x[kRowTiles][2];  // rows g and g + 8
+  static constexpr int kRowTiles = Rows / Grid::kRows / 2;
+  Lanes<T> x[kRowTiles][2];
 
   TESSERA_FN RowVector() {
     TESSERA_UNROLL_FOR (int m = 0; m < kRowTiles; m++)
@@ -95,27 +85,30 @@ struct ColVector {
 };
 
 // ---- every element: f(row, col, x), coordinates in the warp's tile
-template <int Rows, int Cols, class T, class F>
-TESSERA_FN void for_each(Accumulator<Rows, Cols, T>& a, F f) {
-  const Lanes<i32> lane = lane_id();
+template <int Rows, int Cols, class T, class Map, class F>
+TESSERA_FN void for_each(Accumulator<Rows, Cols, T, Map>& a, F f) {
+  const Lanes<i32> row = Map::first_row(lane_id()), col = Map::first_col(lane_id());
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++)
       TESSERA_UNROLL_FOR (int i = 0; i < 4; i++)
-        f(row_of(lane, i) + Lanes<i32>(16 * m), col_of(lane, i) + Lanes<i32>(8 * n), a.x[m][n][i]);
+        f(row + Lanes<i32>(Map::down(2 * m + (i >> 1))),
+          col + Lanes<i32>(Map::right(2 * n + (i & 1))), a.x[m][n][i]);
 }
 // every element with its row's value: f(x, v)
-template <int Rows, int Cols, class T, class F>
-TESSERA_FN void for_each(Accumulator<Rows, Cols, T>& a, const RowVector<Rows, T>& v, F f) {
+template <int Rows, int Cols, class T, class Map, class F>
+TESSERA_FN void for_each(Accumulator<Rows, Cols, T, Map>& a,
+                         const RowVector<Rows, T, typename Map::Grid>& v, F f) {
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++)
       TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) f(a.x[m][n][i], v.x[m][i >> 1]);
 }
-template <int Rows, int Cols, class T>
-TESSERA_FN void fill(Accumulator<Rows, Cols, T>& a, T value) {
+template <int Rows, int Cols, class T, class Map>
+TESSERA_FN void fill(Accumulator<Rows, Cols, T, Map>& a, T value) {
   for_each(a, [&](const Lanes<i32>&, const Lanes<i32>&, Lanes<T>& x) { x = Lanes<T>(value); });
 }
-template <int Rows, int Cols, class T>
-TESSERA_FN void scale_rows(Accumulator<Rows, Cols, T>& a, const RowVector<Rows, T>& v) {
+template <int Rows, int Cols, class T, class Map>
+TESSERA_FN void scale_rows(Accumulator<Rows, Cols, T, Map>& a,
+                           const RowVector<Rows, T, typename Map::Grid>& v) {
   for_each(a, v, [](Lanes<T>& x, const Lanes<T>& s) { x = x * s; });
 }
 template <int Rows, int Cols, class T>
@@ -126,10 +119,11 @@ TESSERA_FN void scale_cols(Accumulator<Rows, Cols, T>& a, const ColVector<Cols, 
 }
 
 // Columns Cols * part .. Cols * (part + 1) - 1 of a.
-template <int Cols, int Rows, int AllCols, class T>
-TESSERA_FN Accumulator<Rows, Cols, T> columns(const Accumulator<Rows, AllCols, T>& a, int part) {
+template <int Cols, int Rows, int AllCols, class T, class Map>
+TESSERA_FN Accumulator<Rows, Cols, T, Map> columns(const Accumulator<Rows, AllCols, T, Map>& a,
+                                                   int part) {
   static_assert(AllCols % Cols == 0);
-  Accumulator<Rows, Cols, T> r{Unwritten{}};
+  Accumulator<Rows, Cols, T, Map> r{Unwritten{}};
   TESSERA_UNROLL_FOR (int m = 0; m < r.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int n = 0; n < r.kColTiles; n++)
       TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) r.x[m][n][i] = a.x[m][part * r.kColTiles + n][i];
@@ -137,53 +131,60 @@ TESSERA_FN Accumulator<Rows, Cols, T> columns(const Accumulator<Rows, AllCols, T
 }
 
 // ---- row vectors, row by row
-template <class F, int Rows, class T, class... V>
-TESSERA_FN RowVector<Rows, T> map_rows(F f, const RowVector<Rows, T>& v, const V&... others) {
-  RowVector<Rows, T> r;
+template <class F, int Rows, class T, class Grid, class... V>
+TESSERA_FN RowVector<Rows, T, Grid> map_rows(F f, const RowVector<Rows, T, Grid>& v,
+                                             const V&... others) {
+  RowVector<Rows, T, Grid> r;
   TESSERA_UNROLL_FOR (int m = 0; m < r.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) r.x[m][h] = f(v.x[m][h], others.x[m][h]...);
   return r;
 }
-template <int Rows, class T>
-TESSERA_FN void fill(RowVector<Rows, T>& v, T value) {
+template <int Rows, class T, class Grid>
+TESSERA_FN void fill(RowVector<Rows, T, Grid>& v, T value) {
   v = map_rows([&](const Lanes<T>&) { return Lanes<T>(value); }, v);
 }
-template <int Rows, class T>
-TESSERA_FN RowVector<Rows, T> max(const RowVector<Rows, T>& a, const RowVector<Rows, T>& b) {
+template <int Rows, class T, class Grid>
+TESSERA_FN RowVector<Rows, T, Grid> max(const RowVector<Rows, T, Grid>& a,
+                                        const RowVector<Rows, T, Grid>& b) {
   return map_rows([](const Lanes<T>& x, const Lanes<T>& y) { return max(x, y); }, a, b);
 }
-template <int Rows, class T>
-TESSERA_FN RowVector<Rows, T> operator+(const RowVector<Rows, T>& a, const RowVector<Rows, T>& b) {
+template <int Rows, class T, class Grid>
+TESSERA_FN RowVector<Rows, T, Grid> operator+(const RowVector<Rows, T, Grid>& a,
+                                              const RowVector<Rows, T, Grid>& b) {
   return map_rows([](const Lanes<T>& x, const Lanes<T>& y) { return x + y; }, a, b);
 }
-template <int Rows, class T>
-TESSERA_FN RowVector<Rows, T> operator*(const RowVector<Rows, T>& a, const RowVector<Rows, T>& b) {
+template <int Rows, class T, class Grid>
+TESSERA_FN RowVector<Rows, T, Grid> operator*(const RowVector<Rows, T, Grid>& a,
+                                              const RowVector<Rows, T, Grid>& b) {
   return map_rows([](const Lanes<T>& x, const Lanes<T>& y) { return x * y; }, a, b);
 }
 
 // Whether f(v...) holds for any row that a lane has.
-template <class F, int Rows, class T, class... V>
-TESSERA_FN Lanes<bool> any_row(F f, const RowVector<Rows, T>& v, const V&... others) {
+template <class F, int Rows, class T, class Grid, class... V>
+TESSERA_FN Lanes<bool> any_row(F f, const RowVector<Rows, T, Grid>& v, const V&... others) {
   Lanes<bool> r = false;
   TESSERA_UNROLL_FOR (int m = 0; m < v.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) r = r | f(v.x[m][h], others.x[m][h]...);
   return r;
 }
 
-// ---- across a row: over a lane's columns in ascending order (reduce_lanes), then its neighbours
-// at distance 1 and 2.
-template <int Rows, class T, class F>
-TESSERA_FN RowVector<Rows, T> across_row(const RowVector<Rows, T>& v, F f) {
+// ---- across a row: over a lane's columns in ascending order (reduce_lanes), then its row's
+// other lanes, each time those of twice as many.
+template <int Rows, class T, class Grid, class F>
+TESSERA_FN RowVector<Rows, T, Grid> across_row(const RowVector<Rows, T, Grid>& v, F f) {
   return map_rows(
       [&](const Lanes<T>& x) {
-        const Lanes<T> r = f(x, shuffle_xor(x, 1));
-        return f(r, shuffle_xor(r, 2));
+        Lanes<T> r = x;
+        TESSERA_UNROLL_FOR (int i = 0; i < Grid::kLog; i++)
+          r = f(r, shuffle_xor(r, Grid::distance(i)));
+        return r;
       },
       v);
 }
-template <int Rows, int Cols, class T, class F>
-TESSERA_FN RowVector<Rows, T> reduce_lanes(const Accumulator<Rows, Cols, T>& a, F f) {
-  RowVector<Rows, T> v;
+template <int Rows, int Cols, class T, class Map, class F>
+TESSERA_FN RowVector<Rows, T, typename Map::Grid> reduce_lanes(
+    const Accumulator<Rows, Cols, T, Map>& a, F f) {
+  RowVector<Rows, T, typename Map::Grid> v;
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
       Lanes<T> r = f(a.x[m][0][2 * h], a.x[m][0][2 * h + 1]);
@@ -193,16 +194,18 @@ TESSERA_FN RowVector<Rows, T> reduce_lanes(const Accumulator<Rows, Cols, T>& a, 
     }
   return v;
 }
-template <int Rows, int Cols, class T, class F>
-TESSERA_FN RowVector<Rows, T> reduce_rows(const Accumulator<Rows, Cols, T>& a, F f) {
+template <int Rows, int Cols, class T, class Map, class F>
+TESSERA_FN RowVector<Rows, T, typename Map::Grid> reduce_rows(
+    const Accumulator<Rows, Cols, T, Map>& a, F f) {
   return across_row(reduce_lanes(a, f), f);
 }
 // The sum of f(x, v), v being the row's value, over each lane's own columns of a row, pairs first;
-// across_row adds a row's four lanes.
-template <int Rows, int Cols, class T, class F>
-TESSERA_FN RowVector<Rows, T> lane_sums(const Accumulator<Rows, Cols, T>& a,
-                                        const RowVector<Rows, T>& v, F f) {
-  RowVector<Rows, T> r;
+// across_row adds a row's lanes.
+template <int Rows, int Cols, class T, class Map, class F>
+TESSERA_FN RowVector<Rows, T, typename Map::Grid> lane_sums(
+    const Accumulator<Rows, Cols, T, Map>& a, const RowVector<Rows, T, typename Map::Grid>& v,
+    F f) {
+  RowVector<Rows, T, typename Map::Grid> r;
   TESSERA_UNROLL_FOR (int m = 0; m < a.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int h = 0; h < 2; h++)
       TESSERA_UNROLL_FOR (int n = 0; n < a.kColTiles; n++) {
@@ -211,25 +214,30 @@ TESSERA_FN RowVector<Rows, T> lane_sums(const Accumulator<Rows, Cols, T>& a,
       }
   return r;
 }
-template <int Rows, int Cols, class T>
-TESSERA_FN RowVector<Rows, T> lane_sums(const Accumulator<Rows, Cols, T>& a) {
-  return lane_sums(a, RowVector<Rows, T>(), [](const Lanes<T>& x, const Lanes<T>&) { return x; });
+template <int Rows, int Cols, class T, class Map>
+TESSERA_FN RowVector<Rows, T, typename Map::Grid> lane_sums(
+    const Accumulator<Rows, Cols, T, Map>& a) {
+  return lane_sums(a, RowVector<Rows, T, typename Map::Grid>(),
+                   [](const Lanes<T>& x, const Lanes<T>&) { return x; });
 }
-// The largest of each lane's own columns of a row; of a row's four lanes; of the row.
-template <int Rows, int Cols, class T>
-TESSERA_FN RowVector<Rows, T> lane_max(const Accumulator<Rows, Cols, T>& a) {
+// The largest of each lane's own columns of a row; of the row's lanes; of the row.
+template <int Rows, int Cols, class T, class Map>
+TESSERA_FN RowVector<Rows, T, typename Map::Grid> lane_max(
+    const Accumulator<Rows, Cols, T, Map>& a) {
   return reduce_lanes(a, [](const Lanes<T>& x, const Lanes<T>& y) { return max(x, y); });
 }
-template <int Rows, class T>
-TESSERA_FN RowVector<Rows, T> row_max(const RowVector<Rows, T>& v) {
+template <int Rows, class T, class Grid>
+TESSERA_FN RowVector<Rows, T, Grid> row_max(const RowVector<Rows, T, Grid>& v) {
   return across_row(v, [](const Lanes<T>& x, const Lanes<T>& y) { return max(x, y); });
 }
-template <int Rows, int Cols, class T>
-TESSERA_FN RowVector<Rows, T> row_max(const Accumulator<Rows, Cols, T>& a) {
+template <int Rows, int Cols, class T, class Map>
+TESSERA_FN RowVector<Rows, T, typename Map::Grid> row_max(
+    const Accumulator<Rows, Cols, T, Map>& a) {
   return row_max(lane_max(a));
 }
-template <int Rows, int Cols, class T>
-TESSERA_FN RowVector<Rows, T> row_sum(const Accumulator<Rows, Cols, T>& a) {
+template <int Rows, int Cols, class T, class Map>
+TESSERA_FN RowVector<Rows, T, typename Map::Grid> row_sum(
+    const Accumulator<Rows, Cols, T, Map>& a) {
   return reduce_rows(a, [](const Lanes<T>& x, const Lanes<T>& y) { return x + y; });
 }
 

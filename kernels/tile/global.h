@@ -6,8 +6,6 @@
 
 namespace tessera {
 
-TESSERA_HD constexpr i32 ceil_div(i32 a, i32 b) { return (a + b - 1) / b; }
-
 TESSERA_HD constexpr int log2_of(int power_of_two) {
   return power_of_two == 1 ? 0 : 1 + log2_of(power_of_two / 2);
 }
@@ -160,6 +158,29 @@ TESSERA_FN void load(const SharedTile<std::remove_const_t<T>, Rows, Cols>& to,
                      const BlockPtr<T, Rows, Cols>& from, Site site = Site::here()) {
   TileStream<C, T, Rows, Cols>(from).all(to, site);
 }
+// Into a WordTile, word after word through registers: a barrier, not a wait, makes it visible. The
+// base and the stride may be any.
+template <Config C, class T, int Rows, int Cols>
+TESSERA_FN void load(const WordTile<std::remove_const_t<T>, Rows, Cols>& to,
+                     const BlockPtr<T, Rows, Cols>& from, Site site = Site::here()) {
+  constexpr int kFour = 4 * Rows;  // words of four columns
+  static_assert(kFour % C.threads() == 0);
+  at(site);
+  const Lanes<i32> word = lane_id() + Lanes<i32>(warp_id() * 32);  // the first of the tile
+  const Lanes<i32> row = (word >> 4) * 4 + (word & 3) + Lanes<i32>(from.row);
+  const Lanes<i32> col = ((word >> 2) & 3) + Lanes<i32>(from.col);
+  const Lanes<T*> first = from.base + (Lanes<i64>(row) * Lanes<i64>(from.stride) + Lanes<i64>(col));
+  const Lanes<u32> address = Lanes<u32>(word * 4) + to.base;
+  TESSERA_UNROLL_FOR (int down = 0; down < kFour; down += C.threads()) {
+    const Lanes<bool> inside = row < Lanes<i32>(from.rows - down / 4);
+    const Lanes<T*> source = first + Lanes<i64>(from.stride * (down / 4));
+    TESSERA_UNROLL_FOR (int right = 0; right < Cols; right += 4)
+      st_shared(
+          address + Lanes<u32>(u32(right * kFour + 4 * down)),
+          ld_global(source + Lanes<i64>(right), inside & (col < Lanes<i32>(from.cols - right)),
+                    std::remove_const_t<T>{}));
+  }
+}
 // Closes a group of asynchronous copies.
 template <Config C>
 TESSERA_FN void commit() {
@@ -199,57 +220,50 @@ TESSERA_FN void load(ColVector<Cols>& to, const VectorPtr<const T, Cols>& from,
 }
 
 // ---- one warp: registers -> window; f turns an accumulator into what is stored
-template <int Rows, int Cols, int WindowRows, class T, class Acc, class F>
+template <int Rows, int Cols, int WindowRows, class T, class Acc, class Map, class F>
 TESSERA_FN void store(const BlockPtr<T, WindowRows, Cols>& to,
-                      const Accumulator<Rows, Cols, Acc>& from, int row0, F f,
+                      const Accumulator<Rows, Cols, Acc, Map>& from, int row0, F f,
                       Site site = Site::here()) {
   at(site);
   const Lanes<i32> lane = lane_id();
   TESSERA_UNROLL_FOR (int m = 0; m < from.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int n = 0; n < from.kColTiles; n++)
       TESSERA_UNROLL_FOR (int i = 0; i < 4; i++) {
-        const Lanes<i32> row = row_of(lane, i) + Lanes<i32>(16 * m + row0 + to.row);
-        const Lanes<i32> col = col_of(lane, i) + Lanes<i32>(8 * n + to.col);
+        const Lanes<i32> row = Map::first_row(lane) +
+                               Lanes<i32>(Map::down(2 * m + (i >> 1)) + row0 + to.row);
+        const Lanes<i32> col = Map::first_col(lane) +
+                               Lanes<i32>(Map::right(2 * n + (i & 1)) + to.col);
         const Lanes<bool> inside = (row < Lanes<i32>(to.rows)) & (col < Lanes<i32>(to.cols));
         const Lanes<T*> p = to.base + (Lanes<i64>(row) * Lanes<i64>(to.stride) + Lanes<i64>(col));
         st_global(p, f(from.x[m][n][i]), inside);
       }
 }
-template <int Rows, int Size, class T, class Acc, class F>
-TESSERA_FN void store(const VectorPtr<T, Size>& to, const RowVector<Rows, Acc>& from, int row0, F f,
-                      Site site = Site::here()) {
+template <int Rows, int Size, class T, class Acc, class Grid, class F>
+TESSERA_FN void store(const VectorPtr<T, Size>& to, const RowVector<Rows, Acc, Grid>& from,
+                      int row0, F f, Site site = Site::here()) {
+  using Map = TileMap<Grid, 1>;
   at(site);
   const Lanes<i32> lane = lane_id();
   TESSERA_UNROLL_FOR (int m = 0; m < from.kRowTiles; m++)
     TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
-      const Lanes<i32> row = row_of(lane, 2 * h) + Lanes<i32>(16 * m + row0 + to.offset);
+      const Lanes<i32> row = Map::first_row(lane) +
+                             Lanes<i32>(Map::down(2 * m + h) + row0 + to.offset);
       const Lanes<bool> mine = (row < Lanes<i32>(to.size)) &
-                               ((lane & Lanes<i32>(3)) == Lanes<i32>(0));
+                               (Map::first_col(lane) == Lanes<i32>(0));
       st_global(to.base + Lanes<i64>(row), f(from.x[m][h]), mine);
     }
 }
 
-// The same in chunks of 16 bytes, rounded to T: through `scratch`, of which
-// rows row0 .. row0 + Rows - 1 are this warp's alone, so that lanes store whole chunks of a row. A
-// window that cannot be written 16 bytes at a time is stored from the registers.
+namespace detail {
+// Through `scratch`, of which rows row0 .. row0 + Rows - 1 are this warp's alone.
 template <int Rows, int Cols, int WindowRows, class T, class Acc>
-TESSERA_FN void store(const BlockPtr<T, WindowRows, Cols>& to,
-                      const Accumulator<Rows, Cols, Acc>& from, int row0,
-                      const SharedTile<T, WindowRows, Cols>& scratch, Site site = Site::here()) {
+TESSERA_FN void store_through(const SharedTile<T, WindowRows, Cols>& scratch,
+                              const BlockPtr<T, WindowRows, Cols>& to,
+                              const Accumulator<Rows, Cols, Acc>& from, int row0, Site site) {
   using Tile = SharedTile<T, WindowRows, Cols>;
   constexpr int kPerChunk = 16 / int(sizeof(T)), kGroup = swizzle_group(Tile::kChunks);
   constexpr int kStepRows = 32 / kGroup, kColSteps = Tile::kChunks / kGroup;
   static_assert(Rows % kStepRows == 0);
-  if (!to.in_chunks())
-    return store(
-        to, from, row0,
-        [](const Lanes<Acc>& x) {
-          if constexpr (std::is_same_v<Acc, float>)
-            return narrow<T>(x);
-          else
-            return x;
-        },
-        site);
   at(site);
   const Lanes<i32> lane = lane_id();
   warp_sync(site);  // what other lanes have read of these rows
@@ -279,6 +293,45 @@ TESSERA_FN void store(const BlockPtr<T, WindowRows, Cols>& to,
                       ld_shared_chunk(scratch.at(r, chunk + Lanes<i32>(c * kGroup))),
                       (row < Lanes<i32>(to.rows)) & (col < Lanes<i32>(to.cols)));
     }
+}
+}  // namespace detail
+
+// The same in chunks of 16 bytes, rounded to T, so that lanes store whole chunks of a row: from the
+// registers where a lane has such, otherwise through `scratch`, of which rows row0 .. row0 +
+// Rows - 1 are this warp's alone. A window that cannot be written 16 bytes at a time is stored
+// element by element.
+template <int Rows, int Cols, int WindowRows, class T, class Acc, class Map>
+TESSERA_FN void store(const BlockPtr<T, WindowRows, Cols>& to,
+                      const Accumulator<Rows, Cols, Acc, Map>& from, int row0,
+                      const SharedTile<T, WindowRows, Cols>& scratch, Site site = Site::here()) {
+  if (!to.in_chunks())
+    return store(
+        to, from, row0,
+        [](const Lanes<Acc>& x) {
+          if constexpr (std::is_same_v<Acc, float>)
+            return narrow<T>(x);
+          else
+            return x;
+        },
+        site);
+  if constexpr (Map::kRun * sizeof(T) == 16 && std::is_same_v<T, Acc>) {
+    at(site);
+    const Lanes<i32> lane = lane_id();
+    TESSERA_UNROLL_FOR (int m = 0; m < from.kRowTiles; m++)
+      TESSERA_UNROLL_FOR (int n = 0; n < from.kColTiles; n += 2)
+        TESSERA_UNROLL_FOR (int h = 0; h < 2; h++) {
+          const Lanes<i32> row = Map::first_row(lane) +
+                                 Lanes<i32>(Map::down(2 * m + h) + row0 + to.row);
+          const Lanes<i32> col = Map::first_col(lane) + Lanes<i32>(Map::right(2 * n) + to.col);
+          const Lanes<i64> offset = Lanes<i64>(row) * Lanes<i64>(to.stride) + Lanes<i64>(col);
+          const auto &low = from.x[m][n], &high = from.x[m][n + 1];
+          st_global_chunk(reinterpret_cast<char*>(to.base) + offset * Lanes<i64>(i64(sizeof(T))),
+                          make_chunk(low[2 * h], low[2 * h + 1], high[2 * h], high[2 * h + 1]),
+                          (row < Lanes<i32>(to.rows)) & (col < Lanes<i32>(to.cols)));
+        }
+  } else {
+    detail::store_through(scratch, to, from, row0, site);
+  }
 }
 
 }  // namespace tessera

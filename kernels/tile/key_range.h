@@ -56,7 +56,7 @@ struct QueryTile {
 };
 TESSERA_FN QueryTile longest_first(i32 q_len, i32 block_q, i32 heads, i32 batch) {
   const u32 rows = u32(heads) * u32(batch), index = block_index();
-  const i32 tiles = (q_len + block_q - 1) / block_q, bh = i32(index % rows);
+  const i32 tiles = ceil_div(q_len, block_q), bh = i32(index % rows);
   return {(tiles - 1 - i32(index / rows)) * block_q, bh % heads, bh / heads};
 }
 

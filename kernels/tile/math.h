@@ -7,7 +7,6 @@
 namespace tessera {
 
 constexpr float kInfinity = __builtin_huge_valf();
-constexpr float kLog2E = 0x1.715476p+0f;
 constexpr float kLn2 = 0x1.62e430p-1f;
 
 // 2^x, below 0.8 ulp for -126 <= x < 128; 0 below, +inf above, NaN stays NaN. x = n + f, |f| <=

@@ -13,10 +13,10 @@
 
 namespace tessera {
 
-template <class E, int Rows>
+template <class E, int Rows, class Grid = MmaGrid>
 class OnlineSoftmax {
   using Acc = typename E::accumulator;
-  using Row = RowVector<Rows, Acc>;
+  using Row = RowVector<Rows, Acc, Grid>;
 
  public:
   TESSERA_FN explicit OnlineSoftmax(const typename E::Scaling& scaling) : scaling_(scaling) {
@@ -28,8 +28,8 @@ class OnlineSoftmax {
   // s (Rows, Cols): scores become weights against the row's reference, and true; or, where one of
   // the warp's rows needs another reference, something without a meaning, and false: then the same
   // scores, made again, go to weigh_again.
-  template <int Cols>
-  TESSERA_FN bool try_weigh(Accumulator<Rows, Cols, Acc>& s) {
+  template <int Cols, class Map>
+  TESSERA_FN bool try_weigh(Accumulator<Rows, Cols, Acc, Map>& s) {
     static_assert(Cols <= 32, "E::fits counts 8 columns a lane");
     for_each(s, shift_, [&](auto& x, auto& shift) { x = E::folded_weight(x, shift, scaling_); });
     const Row sums = lane_sums(s);
@@ -40,9 +40,9 @@ class OnlineSoftmax {
   }
   // Only where a lane's own sum does not fit may its row rise: what a row gets does not depend on
   // its neighbours. (The sums are made again: they would be registers of the way that is common.)
-  template <int Cols, int HeadDim>
-  TESSERA_FN void weigh_again(Accumulator<Rows, Cols, Acc>& s,
-                              Accumulator<Rows, HeadDim, Acc>& acc) {
+  template <int Cols, int HeadDim, class ScoreMap, class Map>
+  TESSERA_FN void weigh_again(Accumulator<Rows, Cols, Acc, ScoreMap>& s,
+                              Accumulator<Rows, HeadDim, Acc, Map>& acc) {
     const Row sums = lane_sums(s, shift_, [&](const auto& x, const auto& shift) {
       return E::folded_weight(x, shift, scaling_);
     });
@@ -53,8 +53,9 @@ class OnlineSoftmax {
   }
   // s (Rows, Cols): scores become weights against the row's reference. acc (Rows, HeadDim), which
   // earlier weights have made, is rescaled where that reference was raised.
-  template <int Cols, int HeadDim>
-  TESSERA_FN void weigh(Accumulator<Rows, Cols, Acc>& s, Accumulator<Rows, HeadDim, Acc>& acc) {
+  template <int Cols, int HeadDim, class ScoreMap, class Map>
+  TESSERA_FN void weigh(Accumulator<Rows, Cols, Acc, ScoreMap>& s,
+                        Accumulator<Rows, HeadDim, Acc, Map>& acc) {
     weigh(s, lane_max(s), acc);
   }
 
@@ -73,9 +74,9 @@ class OnlineSoftmax {
  private:
   // top: each lane's largest score of a row. Whether a row rises needs no row's maximum: some
   // lane's rises with it.
-  template <int Cols, int HeadDim>
-  TESSERA_FN void weigh(Accumulator<Rows, Cols, Acc>& s, const Row& top,
-                        Accumulator<Rows, HeadDim, Acc>& acc) {
+  template <int Cols, int HeadDim, class ScoreMap, class Map>
+  TESSERA_FN void weigh(Accumulator<Rows, Cols, Acc, ScoreMap>& s, const Row& top,
+                        Accumulator<Rows, HeadDim, Acc, Map>& acc) {
     const auto unusual = [&](const auto& t, const auto& m) {
       return E::rose(t, m, scaling_) | E::wide(m, scaling_);
     };
@@ -88,13 +89,13 @@ class OnlineSoftmax {
       shift = exact_shift();
     }
     for_each(s, shift, [&](auto& x, auto& y) { x = E::folded_weight(x, y, scaling_); });
-    l_ = l_ + lane_sums(s);  // each lane its own columns; finish() adds the four of a row
+    l_ = l_ + lane_sums(s);  // each lane its own columns; finish() adds those of a row
   }
   TESSERA_FN Row exact_shift() const {
     return map_rows([&](const auto& m) { return E::shift(m, scaling_); }, m_);
   }
-  template <int HeadDim>
-  TESSERA_FN void raise(const Row& top, Accumulator<Rows, HeadDim, Acc>& acc) {
+  template <int HeadDim, class Map>
+  TESSERA_FN void raise(const Row& top, Accumulator<Rows, HeadDim, Acc, Map>& acc) {
     // A row that has not risen keeps every bit, its alpha is 1: what it gets does not depend on its
     // neighbours.
     const Row m_old = m_, shift_old = exact_shift();

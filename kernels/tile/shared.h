@@ -18,6 +18,7 @@ struct SharedTile {
   static constexpr int kBytes = (Rows * kPitch + 1023) / 1024 *
                                 1024;  // tiles start at multiples of 1024
   static_assert(kPitch % 16 == 0);
+  static constexpr PositionOf kPosition = swizzled_position;
 
   u32 base;
 
@@ -40,10 +41,44 @@ struct SharedTile {
     return (first ^ Lanes<u32>(u32(chunks % kGroup * 16))) +
            Lanes<u32>(base + u32(down * kPitch + chunks / kGroup * kGroup * 16));
   }
+  // From the address of element (row, col) to that of (row + down, col + right): row and col may be
+  // a lane's own, down and right are the same for every lane. In binary row and down have no 1 in
+  // common, nor have col and right; then the swizzle of the sum is an xor of the swizzles.
+  static TESSERA_FN Lanes<u32> beyond(const Lanes<u32>& address, int down, int right) {
+    constexpr u32 kLine = swizzle_group(kChunks) * 16;
+    const u32 bytes = u32(right * kElement), key = swizzle_key(kChunks, u32(down));
+    return (address ^ Lanes<u32>(bytes % kLine ^ key * 16)) +
+           Lanes<u32>(u32(down * kPitch) + bytes / kLine * kLine);
+  }
   // Address of element (row, col): col must not split an access over two chunks.
   TESSERA_FN Lanes<u32> address_of(const Lanes<i32>& row, const Lanes<i32>& col) const {
     constexpr int kPerChunk = 16 / kElement;
     return at(row, col / kPerChunk) + Lanes<u32>((col % kPerChunk) * kElement);
+  }
+};
+
+// A Rows x Cols tile of a 32-bit type as multiply-adds want their first operand: 16 bytes are four
+// rows of one column, so that a row's register is even or odd at every column and the compiler can
+// keep it and the sums it goes into in different banks of the register file; 64 bytes are four
+// columns of these, 16 * Rows bytes are four columns of the tile. No swizzle: all that a lane reads
+// is a constant away from one address, and where it stores 16 bytes, no bank is met twice.
+template <class T, int Rows, int Cols>
+struct WordTile {
+  using element = T;
+  static constexpr int kRows = Rows, kCols = Cols, kElement = 4;
+  static constexpr int kBytes = (Rows * Cols * 4 + 1023) / 1024 * 1024;
+  static_assert(sizeof(T) == 4 && Rows % 4 == 0 && Cols % 4 == 0);
+  static constexpr PositionOf kPosition = word_tile_position;
+
+  u32 base;
+
+  // Bytes from element (0, 0) to (row, col), which add where the columns modulo 4 do not carry.
+  template <class Index>
+  static TESSERA_HD constexpr Index offset(const Index& row, const Index& col) {
+    return word_tile_offset(Rows, row, col);
+  }
+  TESSERA_FN Lanes<u32> at(const Lanes<i32>& row, const Lanes<i32>& col) const {
+    return Lanes<u32>(offset(row, col)) + base;
   }
 };
 
@@ -68,14 +103,15 @@ TESSERA_FN Transposed<Tile> transpose(const Tile& tile) {
 
 // Every element of a tile times x, by the whole block: behind a barrier, and before one. x is 1, -1
 // or 0, so nothing is rounded; what was NaN or inf stays one or becomes NaN.
-template <Config C, class T, int Rows, int Cols>
-TESSERA_FN void multiply(const SharedTile<T, Rows, Cols>& tile, float x, Site site = Site::here()) {
+template <Config C, class Tile>
+TESSERA_FN void multiply(const Tile& tile, float x, Site site = Site::here()) {
+  using T = typename Tile::element;
   if constexpr (!std::is_same_v<T, Fq>) {
+    constexpr int kWords = Tile::kRows * Tile::kCols * int(sizeof(T)) / 4;
     at(site);
     const Lanes<u32> thread = Lanes<u32>(lane_id() + Lanes<i32>(warp_id() * 32));
-    static_assert(Rows * Cols * int(sizeof(T)) % (4 * C.threads()) == 0);
-    TESSERA_ROLLED_FOR (int word = 0; word < Rows * Cols * int(sizeof(T)) / 4;
-                        word += C.threads()) {
+    static_assert(kWords % C.threads() == 0);
+    TESSERA_ROLLED_FOR (int word = 0; word < kWords; word += C.threads()) {
       const Lanes<u32> address = (thread + Lanes<u32>(u32(word))) * Lanes<u32>(4u) + tile.base;
       Lanes<u32> bits;
       ld_shared(bits, address);
@@ -97,7 +133,8 @@ class SharedMemory {
   TESSERA_FN Tile tile(const char* name) {
     const u32 base = next_;
     next_ += Tile::kBytes;
-    name_shared(name, base, Tile::kRows * Tile::kPitch, Tile::kRows, Tile::kCols, Tile::kElement);
+    name_shared(name, base, Tile::kRows * Tile::kCols * Tile::kElement, Tile::kRows, Tile::kCols,
+                Tile::kElement, Tile::kPosition);
     return Tile{base};
   }
   // `Stages` tiles of a ring, one after the other.

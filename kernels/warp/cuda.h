@@ -40,7 +40,7 @@ TESSERA_FN u32 shared_base() {
   extern __shared__ __align__(1024) char tessera_shared[];
   return u32(__cvta_generic_to_shared(tessera_shared));
 }
-TESSERA_FN void name_shared(const char*, u32, u32, int, int, int) {}
+TESSERA_FN void name_shared(const char*, u32, u32, int, int, int, PositionOf) {}
 
 // ---- synchronisation
 TESSERA_FN void barrier(Site = {}) { __syncthreads(); }
@@ -177,6 +177,12 @@ TESSERA_FN void st_shared(u32 address, T x) {
 struct Chunk {  // 16 bytes
   u32 w[4];
 };
+template <class T>
+TESSERA_FN Chunk make_chunk(T a, T b, T c, T d) {
+  static_assert(sizeof(T) == 4);
+  return {{__builtin_bit_cast(u32, a), __builtin_bit_cast(u32, b), __builtin_bit_cast(u32, c),
+           __builtin_bit_cast(u32, d)}};
+}
 TESSERA_FN Chunk ld_shared_chunk(u32 address) {
   Chunk r;
   ld_shared(r.w, address);

@@ -19,6 +19,9 @@ using u64 = std::uint64_t;
 using i32 = std::int32_t;
 using i64 = std::int64_t;
 
+constexpr float kLog2E = 0x1.715476p+0f;
+TESSERA_HD constexpr i32 ceil_div(i32 a, i32 b) { return (a + b - 1) / b; }
+
 // Storage types. They are bits and nothing else: no operator can touch a 16-bit pattern as if it
 // were a number (Triton's interpreter once multiplied bf16 patterns as integers, triton-lang/triton
 // #11584).
@@ -125,6 +128,12 @@ struct Band {
   }
 };
 
+struct TilePosition {
+  int row, col;
+};
+// What lies `offset` bytes behind the first element of a (rows, cols) tile of `element` bytes each.
+using PositionOf = TilePosition (*)(int rows, int cols, int element, u32 offset);
+
 // Strides in elements of one (batch, heads, rows, head_dim) tensor, innermost stride 1. 0 is
 // allowed.
 struct Strides {
@@ -146,7 +155,7 @@ struct AttentionArgs {
   float magnitude = 1, magnitude_log2e = 1;
 
   void set_scale(float x) {
-    constexpr float kLog2E = 0x1.715476p+0f, kMost = 0x1.6p+127f;  // kMost log2 e is finite
+    constexpr float kMost = 0x1.6p+127f;  // kMost log2 e is finite
     scale = x;
     magnitude = x < 0 ? -x : x > 0 ? x : 1;
     magnitude_log2e = (magnitude < kMost ? magnitude : kMost) * kLog2E;

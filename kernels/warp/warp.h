@@ -23,6 +23,7 @@
 //   pack<T>(lo, hi) half_of<T>(x, upper)       two in a register; one of them
 //   narrow<T>(x) widen(x)                      fp32 <-> T to nearest even
 //   ld_shared st_shared ..._chunk              1, 2 or 4 words a lane; 16 bytes a lane
+//   make_chunk(a, b, c, d)                     four words as 16 bytes
 //   ldmatrix_x4 ldmatrix_x4_trans              four 8x8 matrices of 16-bit elements
 //   cp_async cp_async_commit cp_async_wait<N>  asynchronous 16-byte copies (sm_80 and up)
 //   ld_global st_global ..._chunk              one element a lane, predicated; 16 bytes
