@@ -70,10 +70,11 @@ class Instance:
 
 
     def shared(self):
-        """Bytes of shared memory of an attention kernel: Q, and the stages of K and V."""
+        """Bytes of shared memory of an attention kernel: Q, the stages of K and V, flash_forward's fp32 P."""
         size = {"f32": 4, "f16": 2, "bf16": 2}[self.dtype]
-        tile = lambda rows: -(-rows * self.head_dim * size // 1024) * 1024
-        return tile(self.rows) + 2 * self.stages * tile(self.cols)
+        tile = lambda rows, cols: -(-rows * cols * size // 1024) * 1024
+        p = tile(self.rows, self.cols) if self.kernel == "flash_forward" and self.dtype == "f32" else 0
+        return tile(self.rows, self.head_dim) + 2 * self.stages * tile(self.cols, self.head_dim) + p
 
 
 def expected(tables):

@@ -71,9 +71,10 @@ requires(sizeof(T) == 2) float scalar_product(float c, const std::vector<T>& a,
   return c;
 }
 
-template <class T, Arch A, int Rows_, int Cols_, int Depth_>
+template <class T, Arch A, int Rows_, int Cols_, int Depth_, class Map_ = MmaMap>
 struct Case {
   using Type = T;
+  using Map = Map_;
   static constexpr Config kConfig{.arch = A, .warps = 2};
   static constexpr int kRows = Rows_, kCols = Cols_,
                        kDepth = Depth_;  // Rows: of one of the two warps
@@ -84,10 +85,16 @@ class Dot : public ::testing::Test {
  public:
   using T = typename P::Type;
   using Acc = AccumulatorOf<T>;
+  using Map = typename P::Map;
+  // Of a, whether from shared memory or registers, and b as it is stored or transposed. Maps other
+  // than the tensor cores' take a from a WordTile alone.
+  static constexpr bool kWords = !std::is_same_v<Map, MmaMap>;
+  static constexpr int kForms = kWords ? 2 : 4;
   static constexpr Config C = P::kConfig;
   static constexpr int kRows = P::kRows, kCols = P::kCols, kDepth = P::kDepth,
                        kBlockRows = 2 * kRows;
-  using ATile = SharedTile<T, kBlockRows, kDepth>;
+  using ATile = std::conditional_t<kWords, WordTile<T, kBlockRows, kDepth>,
+                                   SharedTile<T, kBlockRows, kDepth>>;
   using BTile = SharedTile<T, kDepth, kCols>;
   using BTileTransposed = SharedTile<T, kCols, kDepth>;
 
@@ -143,26 +150,28 @@ class Dot : public ::testing::Test {
             row, col);
       });
       const auto operand = as_operand<T>(wide);
-      for (int form = 0; form < 4; form++) {
-        Accumulator<kRows, kCols, Acc> acc;
+      for (int form = 0; form < kForms; form++) {
+        Accumulator<kRows, kCols, Acc, Map> acc;
         for_each(acc, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<Acc>& x) {
           x = apply([&](i32 i, i32 j) { return start_at(row0 + i, j); }, row, col);
         });
         if (form == 0) dot<C>(acc, a_tile, row0, b_tile);
         if (form == 1) dot<C>(acc, a_tile, row0, transpose(bt_tile));
-        if (form == 2) dot<C>(acc, operand, b_tile);
-        if (form == 3) dot<C>(acc, operand, transpose(bt_tile));
+        if constexpr (!kWords) {
+          if (form == 2) dot<C>(acc, operand, b_tile);
+          if (form == 3) dot<C>(acc, operand, transpose(bt_tile));
+        }
         for_each(acc, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<Acc>& x) {
           for (int i = 0; i < 32; i++) got[form][row0 + row.v[i]][col.v[i]] = x.v[i];
         });
       }
     });
     for (const auto& f : outcome.findings) ADD_FAILURE() << f.check << " " << f.message;
-    constexpr u64 kWarpProducts = u64(2 * 4 * (kRows / 16) * (kCols / 8));
+    constexpr u64 kWarpProducts = u64(2 * kForms * (kRows / 16) * (kCols / 8));
     if constexpr (sizeof(T) == 2) {
       EXPECT_EQ(outcome.counters.mma, kWarpProducts * u64(kDepth / C.mma_k()));
     } else {
-      EXPECT_EQ(outcome.counters.fma, u64(4) * kBlockRows * kCols * kDepth);
+      EXPECT_EQ(outcome.counters.fma, u64(kForms) * kBlockRows * kCols * kDepth);
     }
 
     for (int i = 0; i < kBlockRows; i++)
@@ -182,18 +191,24 @@ class Dot : public ::testing::Test {
             ASSERT_EQ(expected, float(start_at(i, j) + exact));
           }
         }
-        for (int form = 0; form < 4; form++)
+        for (int form = 0; form < kForms; form++)
           ASSERT_EQ(got[form][i][j], expected) << "form " << form << " (" << i << ", " << j << ")";
       }
   }
 };
 
+template <int RowLanes, int Run>
+using Words = TileMap<WordGrid<RowLanes>, Run>;
 using Cases =
     ::testing::Types<Case<f16, Arch::sm_75, 16, 64, 64>, Case<f16, Arch::sm_89, 16, 64, 64>,
                      Case<f16, Arch::sm_89, 32, 16, 32>, Case<f16, Arch::sm_75, 32, 32, 96>,
                      Case<bf16, Arch::sm_89, 16, 64, 64>, Case<bf16, Arch::sm_90, 32, 48, 96>,
                      Case<float, Arch::sm_75, 16, 64, 32>, Case<float, Arch::sm_89, 32, 16, 96>,
-                     Case<Fq, Arch::sm_89, 16, 32, 64>, Case<Fq, Arch::sm_75, 32, 16, 32>>;
+                     Case<Fq, Arch::sm_89, 16, 32, 64>, Case<Fq, Arch::sm_75, 32, 16, 32>,
+                     Case<float, Arch::sm_90, 16, 16, 64, Words<8, 1>>,
+                     Case<float, Arch::sm_75, 32, 32, 16, Words<8, 4>>,
+                     Case<float, Arch::sm_89, 16, 64, 32, Words<16, 4>>,
+                     Case<Fq, Arch::sm_90, 16, 32, 32, Words<16, 1>>>;
 TYPED_TEST_SUITE(Dot, Cases);
 
 TYPED_TEST(Dot, ExactDomain) {

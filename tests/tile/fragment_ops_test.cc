@@ -84,6 +84,58 @@ TEST(FragmentOps, ForEachVisitsEveryElementOnce) {
     for (int n : row) EXPECT_EQ(n, 1);
 }
 
+// ---- maps: every element has one lane, and a lane's neighbours share what its grid says
+template <class Map, int Rows, int Cols>
+void expect_a_map() {
+  using Grid = typename Map::Grid;
+  const auto row = [](int lane, int v) { return Map::first_row(lane) + Map::down(v); };
+  const auto col = [](int lane, int c) { return Map::first_col(lane) + Map::right(c); };
+  int visits[Rows][Cols] = {};
+  Accumulator<Rows, Cols, float, Map> a(0.0f);
+  for_each(a, [&](const Lanes<i32>& r, const Lanes<i32>& c, Lanes<float>&) {
+    for (int lane = 0; lane < 32; lane++) visits[r.v[lane]][c.v[lane]]++;
+  });
+  for (auto& visits_of_row : visits)
+    for (int n : visits_of_row) EXPECT_EQ(n, 1);
+  for (int lane = 0; lane < 32; lane++) {
+    for (int i = 0; i < Grid::kLog; i++) EXPECT_EQ(row(lane, 1), row(lane ^ Grid::distance(i), 1));
+    for (int v = 0; v < Rows / Grid::kRows; v++)  // no carry: a swizzle is an xor of swizzles
+      EXPECT_EQ(Map::first_row(lane) & Map::down(v), 0);
+    for (int c = 0; c < Cols / Grid::kRowLanes; c++)
+      EXPECT_EQ(Map::first_col(lane) & Map::right(c), 0);
+    EXPECT_EQ(col(lane, 1) - col(lane, 0), Map::kRun > 1 ? 1 : Grid::kRowLanes);
+  }
+  // A row's reduction meets each of its columns once, in every lane.
+  RowVector<Rows, float, Grid> sums;
+  for_each(a, [&](const Lanes<i32>& r, const Lanes<i32>& c, Lanes<float>& x) {
+    for (int lane = 0; lane < 32; lane++) x.v[lane] = float(r.v[lane] + 100 * c.v[lane]);
+  });
+  sums = row_sum(a);
+  for (int v = 0; v < Rows / Grid::kRows; v++)
+    for (int lane = 0; lane < 32; lane++)
+      EXPECT_EQ(sums.x[v / 2][v % 2].v[lane], float(Cols * row(lane, v) + 50 * Cols * (Cols - 1)));
+}
+TEST(FragmentOps, Maps) {
+  expect_a_map<MmaMap, 32, 24>();
+  expect_a_map<TileMap<WordGrid<8>, 1>, 32, 64>();
+  expect_a_map<TileMap<WordGrid<8>, 4>, 16, 96>();
+  expect_a_map<TileMap<WordGrid<8>, 1>, 16, 16>();
+  expect_a_map<TileMap<WordGrid<16>, 1>, 32, 64>();
+  expect_a_map<TileMap<WordGrid<16>, 4>, 16, 128>();
+  // The tensor cores' map is the one of the instruction.
+  for (int lane = 0; lane < 32; lane++)
+    for (int i = 0; i < 4; i++) {
+      EXPECT_EQ(MmaMap::first_row(lane) + MmaMap::down(i >> 1), row_of(lane, i));
+      EXPECT_EQ(MmaMap::first_col(lane) + MmaMap::right(i & 1), col_of(lane, i));
+    }
+  // Squares: what lane ^ 1 has of a row, and lane ^ 2 of a column.
+  using Grid = WordGrid<8>;
+  for (int lane = 0; lane < 32; lane++) {
+    EXPECT_EQ(Grid::row(lane), Grid::row(lane ^ 1));
+    EXPECT_EQ(Grid::col(lane), Grid::col(lane ^ 2));
+  }
+}
+
 TEST(FragmentOps, RowsAndColumns) {
   const Values<32, 24> values(1);
   Accumulator<32, 24> a = values.accumulator();

@@ -300,7 +300,9 @@ TEST(Store, RaggedAndPadded) {
   expect_store<bf16>();
 }
 
-TEST(Store, RowVector) {
+template <class Grid>
+void expect_row_vector() {
+  using Map = TileMap<Grid, 1>;
   for (const i32 size : {0, 1, 8, 17, 32, 40}) {
     std::vector<float> y(48, -1.0f);
     const auto outcome = run_kernel(
@@ -308,9 +310,10 @@ TEST(Store, RowVector) {
          .checks = true,
          .tensors = {sim::vector("y", y.data(), std::min(size, 32), Role::output)}},
         [&] {
-          RowVector<16> v;
-          for (int h = 0; h < 2; h++)
-            v.x[0][h] = Lanes<float>(row_of(lane_id(), 2 * h) + Lanes<i32>(16 * warp_id()));
+          RowVector<16, float, Grid> v;
+          for (int i = 0; i < 16 / Grid::kRows; i++)
+            v.x[i / 2][i % 2] = Lanes<float>(Map::first_row(lane_id()) +
+                                             Lanes<i32>(Map::down(i) + 16 * warp_id()));
           store(VectorPtr<float, 32>{y.data(), size, 0}, v, 16 * warp_id(),
                 [](const Lanes<float>& x) { return x; });
         });
@@ -318,6 +321,12 @@ TEST(Store, RowVector) {
     for (int i = 0; i < 48; i++)
       EXPECT_EQ(y[std::size_t(i)], i < std::min(size, 32) ? float(i) : -1.0f);
   }
+}
+
+TEST(Store, RowVector) {
+  expect_row_vector<MmaGrid>();
+  expect_row_vector<WordGrid<8>>();
+  expect_row_vector<WordGrid<16>>();
 }
 
 TEST(BlockPtr, Advance) {

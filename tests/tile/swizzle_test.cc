@@ -74,52 +74,76 @@ void expect_no_conflict(const Outcome& o, const std::string& what) {
   EXPECT_EQ(o.counters.shared_wavefronts, o.counters.shared_wavefronts_ideal) << what;
 }
 
-TEST(Swizzle, OperandsMeetNoBankConflict) {
-  for_shapes([]<class T, int Rows, int Cols>(Shape<T, Rows, Cols> shape) {
-    using Tile = SharedTile<T, Rows, Cols>;
-    const auto tile = [] { return SharedMemory().tile<Tile>("tile"); };
-    const auto as_a = run_kernel({.shared_bytes = Tile::kBytes}, [&] {
-      if constexpr (sizeof(T) == 2) {
-        Lanes<u32> a[4];
-        for (int m = 0; m < Rows / 16; m++)
+TEST(Swizzle, OperandsOfTensorCoresMeetNoBankConflict) {
+  for_columns<f16>(
+      []<class T, int Rows, int Cols>(Shape<T, Rows, Cols> shape) {
+        using Tile = SharedTile<T, Rows, Cols>;
+        const auto tile = [] { return SharedMemory().tile<Tile>("tile"); };
+        const auto as_a = run_kernel({.shared_bytes = Tile::kBytes}, [&] {
+          Lanes<u32> a[4];
+          for (int m = 0; m < Rows / 16; m++)
+            for (int k = 0; k < Cols / 16; k++)
+              detail::SharedA<T, Rows, Cols>{tile(), 0}.get(a, m, k);
+        });
+        expect_no_conflict(as_a, "A " + shape.name());
+        const auto as_b = run_kernel({.shared_bytes = Tile::kBytes}, [&] {  // (Rows, Cols)
+          Lanes<u32> b[4];
+          for (int k = 0; k < Rows / 16; k++)
+            for (int n = 0; n < Cols / 8; n += 2) detail::get_b(b, tile(), n, k);
+        });
+        expect_no_conflict(as_b, "B " + shape.name());
+        const auto as_b_transposed = run_kernel({.shared_bytes = Tile::kBytes}, [&] {
+          Lanes<u32> b[4];  // (Cols, Rows)
           for (int k = 0; k < Cols / 16; k++)
-            detail::SharedA<T, Rows, Cols>{tile(), 0}.get(a, m, k);
-      } else {
-        Lanes<T> a[2][4];
-        for (int m = 0; m < Rows / 16; m++)
+            for (int n = 0; n < Rows / 8; n += 2) detail::get_b(b, transpose(tile()), n, k);
+        });
+        expect_no_conflict(as_b_transposed, "B transposed " + shape.name());
+      },
+      std::make_integer_sequence<int, 8>{});
+}
+
+// Operands of the CUDA cores: the maps of flash_forward's scores and output, and that of the tensor
+// cores.
+template <class Map>
+void expect_words_without_conflict(const char* map) {
+  for_columns<float>(
+      [&]<class T, int Rows, int Cols>(Shape<T, Rows, Cols> shape) {
+        using Tile = SharedTile<T, Rows, Cols>;
+        const std::string name = shape.name() + ", " + map;
+        const auto tile = [] { return SharedMemory().tile<Tile>("tile"); };
+        if constexpr (Map::kRowRun == 1) {
+          const auto as_a = run_kernel({.shared_bytes = Tile::kBytes}, [&] {
+            const detail::WordA<Map, Tile> a(tile(), 0);
+            Lanes<T> x[Rows / Map::Grid::kRows][4];
+            for (int k = 0; k < Cols / 4; k++) a.get(x, k);
+          });
+          expect_no_conflict(as_a, "A " + name);
+        }
+        if constexpr (Cols % Map::kColStep == 0) {
+          const auto as_b = run_kernel({.shared_bytes = Tile::kBytes}, [&] {  // (Rows, Cols)
+            const detail::WordB<Map, Tile> b(tile());
+            Lanes<T> x[4][Map::kRun];
+            for (int k = 0; k < Rows / 4; k++)
+              for (int j = 0; j < Cols / Map::kColStep; j++) b.get(x, j, k);
+          });
+          expect_no_conflict(as_b, "B " + name);
+        }
+        const auto as_b_transposed = run_kernel({.shared_bytes = Tile::kBytes}, [&] {
+          const detail::WordB<Map, Transposed<Tile>> b(transpose(tile()));  // (Cols, Rows)
+          Lanes<T> x[4][Map::kRun];
           for (int k = 0; k < Cols / 4; k++)
-            detail::SharedWordA<T, Rows, Cols>{tile(), 0}.get(a, m, k);
-      }
-    });
-    expect_no_conflict(as_a, "A " + shape.name());
-    const auto as_b = run_kernel({.shared_bytes = Tile::kBytes}, [&] {  // (Rows, Cols)
-      for (int k = 0; k < Rows / 16; k++)
-        for (int n = 0; n < Cols / 8; n += 2) {
-          if constexpr (sizeof(T) == 2) {
-            Lanes<u32> b[4];
-            detail::get_b(b, tile(), n, k);
-          } else {
-            Lanes<T> b[4][2];
-            for (int i = 0; i < 4; i++) detail::get_words_b(b, tile(), n + i % 2, 4 * k + i);
-          }
-        }
-    });
-    expect_no_conflict(as_b, "B " + shape.name());
-    const auto as_b_transposed = run_kernel({.shared_bytes = Tile::kBytes}, [&] {  // (Cols, Rows)
-      for (int k = 0; k < Cols / 16; k++)
-        for (int n = 0; n < Rows / 8; n += 2) {
-          if constexpr (sizeof(T) == 2) {
-            Lanes<u32> b[4];
-            detail::get_b(b, transpose(tile()), n, k);
-          } else {
-            Lanes<T> b[4][2];
-            for (int i = 0; i < 4; i++)
-              detail::get_words_b(b, transpose(tile()), n + i % 2, 4 * k + i);
-          }
-        }
-    });
-    expect_no_conflict(as_b_transposed, "B transposed " + shape.name());
-  });
+            for (int j = 0; j < Rows / Map::kColStep; j++) b.get(x, j, k);
+        });
+        if constexpr (Map::kRun < 4) expect_no_conflict(as_b_transposed, "B transposed " + name);
+      },
+      std::make_integer_sequence<int, 8>{});
+}
+TEST(Swizzle, OperandsOfCudaCoresMeetNoBankConflict) {
+  expect_words_without_conflict<MmaMap>("tensor cores' map");
+  expect_words_without_conflict<TileMap<WordGrid<8>, 1>>("scores' map");
+  expect_words_without_conflict<TileMap<WordGrid<8>, 4>>("output's map");
+  expect_words_without_conflict<TileMap<WordGrid<16>, 1>>("scores' map, 16 lanes");
+  expect_words_without_conflict<TileMap<WordGrid<16>, 4>>("output's map, 16 lanes");
 }
 
 template <Config C>
@@ -162,6 +186,60 @@ TEST(Swizzle, ATileWithoutItConflicts) {
       EXPECT_EQ(actual, 8 * ideal) << shape.name();
     }
   });
+}
+
+// A WordTile: every element has its place and gets it back, and neither an operand read from it nor
+// an accumulator stored into it meets a bank twice.
+template <int RowLanes, int Rows, int Cols>
+void expect_a_word_tile() {
+  using Tile = WordTile<float, Rows, Cols>;
+  using Map = TileMap<WordGrid<RowLanes>, 1>;
+  std::set<int> places;
+  for (int row = 0; row < Rows; row++)
+    for (int col = 0; col < Cols; col++) {
+      const int place = Tile::offset(row, col);
+      const TilePosition at = Tile::kPosition(Rows, Cols, 4, u32(place));
+      EXPECT_TRUE(place % 4 == 0 && place >= 0 && place < Rows * Cols * 4);
+      EXPECT_TRUE(places.insert(place).second);
+      EXPECT_TRUE(at.row == row && at.col == col) << at.row << ", " << at.col;
+    }
+  constexpr int kWarpRows = Rows / 2;
+  const auto outcome = run_kernel({.warps = 2, .shared_bytes = Tile::kBytes, .checks = true}, [&] {
+    const Tile tile = SharedMemory().tile<Tile>("tile");
+    const int row0 = warp_id() * kWarpRows;
+    Accumulator<kWarpRows, Cols, float, Map> from;
+    for_each(from, [&](const Lanes<i32>& row, const Lanes<i32>& col, Lanes<float>& x) {
+      x = Lanes<float>((row + Lanes<i32>(row0)) * 1000 + col);
+    });
+    store(tile, from, row0);
+    const detail::WordA<Map, Tile> a(tile, row0);
+    for (int k = 0; k < Cols / 4; k++) {
+      Lanes<float> x[kWarpRows / WordGrid<RowLanes>::kRows][4];
+      a.get(x, k);
+      for (int v = 0; v < kWarpRows / WordGrid<RowLanes>::kRows; v++)
+        for (int i = 0; i < 4; i++)
+          for (int lane = 0; lane < 32; lane++)
+            EXPECT_EQ(x[v][i].v[lane],
+                      float((Map::first_row(lane) + Map::down(v) + row0) * 1000 + 4 * k + i));
+    }
+  });
+  expect_no_conflict(outcome, "words");
+}
+TEST(WordTile, HoldsEveryElementWithoutConflict) {
+  expect_a_word_tile<8, 32, 16>(), expect_a_word_tile<8, 64, 64>(),
+      expect_a_word_tile<8, 128, 48>();
+  expect_a_word_tile<16, 32, 32>(), expect_a_word_tile<16, 64, 128>();
+}
+TEST(WordTile, MessagesNameTheElement) {
+  using Tile = WordTile<float, 32, 16>;
+  const auto outcome = run_kernel({.shared_bytes = Tile::kBytes, .checks = true}, [&] {
+    const Tile tile = SharedMemory().tile<Tile>("words");
+    Lanes<float> x;
+    ld_shared(x, tile.at(Lanes<i32>(13), Lanes<i32>(6)));
+  });
+  ASSERT_EQ(outcome.findings.size(), 1u);
+  EXPECT_NE(outcome.findings[0].message.find("words(13, 6)"), std::string::npos)
+      << outcome.findings[0].message;
 }
 
 }  // namespace
