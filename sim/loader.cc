@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "kernels/registry.h"
 
@@ -106,13 +107,33 @@ const Module& load_module(const std::string& isa) {
   throw Error(ErrorKind::unsupported, "isa: " + isa + " is not available: " + why);
 }
 
+std::string emulator_twin(const std::string& key) {
+  const auto tile = [](const ConfigRow& r) {
+    return std::tie(r.kernel, r.name, r.rows, r.cols, r.depth, r.warps, r.stages, r.q, r.variant);
+  };
+  for (const ConfigRow& r : kRows)
+    for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
+      for (const int bucket : {0, 32, 64, 96, 128}) {
+        if (r.arch != Arch::sm_90 || !r.has(d) || !r.has_bucket(bucket)) continue;
+        const auto key_on = [&](Arch arch) {
+          return instance_key(find_kernel(std::string(r.kernel)), arch, d, bucket, r.name,
+                              Exp2::of_launch);
+        };
+        if (key_on(Arch::sm_90) != key) continue;
+        for (const ConfigRow& other : kRows)
+          if (other.arch == Arch::sm_89 && other.has(d) && other.has_bucket(bucket) &&
+              tile(other) == tile(r))
+            return key_on(Arch::sm_89);
+      }
+  return "";
+}
+
 Found find_instance(const std::string& full_key, const std::string& isa) {
   std::string key = full_key;  // exp2 is the launch's choice
   for (const std::string mode : {"/soft", "/hardware"})
     if (key.ends_with(mode)) key.resize(key.size() - mode.size());
   std::vector<std::string> keys{key};
-  if (const auto at = key.find("/sm_90/"); at != std::string::npos)
-    keys.push_back(std::string(key).replace(at, 7, "/sm_89/"));
+  if (const std::string twin = emulator_twin(key); !twin.empty()) keys.push_back(twin);
   std::vector<std::string> levels{isa};
   if (isa.empty() || isa == "best") {
     levels = available_isa_levels();

@@ -19,8 +19,10 @@ struct Found {
 std::vector<std::string> available_isa_levels();
 // The module of a level; throws Error if the CPU or the files do not have it.
 const Module& load_module(const std::string& isa);
-// An instance on the given level, or ("best", "") on the best level that has it. Code for sm_89
-// serves sm_90 where the tables agree: the emulator then has one instance for both.
+// The key of the sm_89 instance that also serves an sm_90 key (without /exp2) on the emulator:
+// their rows agree but for what only a GPU sees, blocks and local memory. "": there is none.
+std::string emulator_twin(const std::string& key);
+// An instance on the given level, or its twin; on the best level that has one ("best", "").
 Found find_instance(const std::string& key, const std::string& isa);
 
 const Card& find_card(const std::string& name);  // throws Error

@@ -121,7 +121,7 @@ endfunction()
 # ---- emulator
 
 # The subset for ISA levels that are not built whole and for sanitizers: it proves equal bits.
-set(TESSERA_SUBSET "^(flash_(step1|forward)/sm_75/(f16|f32)/64|flash_(step1|forward)/sm_89/(f16|bf16|f32|field)/64|matmul/|weighted_sum/)")
+set(TESSERA_SUBSET "^(flash_forward/sm_90/f32/64|flash_(step1|forward)/sm_75/(f16|f32)/64|flash_(step1|forward)/sm_89/(f16|bf16|f32|field)/64|matmul/|weighted_sum/)")
 
 function(tessera_sim_unit kernel c dtype dim)
   list(GET c 1 arch)

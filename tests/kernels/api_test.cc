@@ -369,6 +369,17 @@ TEST(Api, LimitsOfTheCard) {
   EXPECT_NE(grid.find("2147483647"), std::string::npos) << grid;
 }
 
+// One emulated instance serves both archs only where their rows agree: a row of the same name with
+// other warps sums in another order.
+TEST(Registry, TwinsAgree) {
+  EXPECT_EQ(sim::emulator_twin("flash_forward/sm_90/f16/d64/64x128"),
+            "flash_forward/sm_89/f16/d64/64x128");
+  EXPECT_EQ(sim::emulator_twin("flash_forward/sm_90/f32/d64/128x64"), "");  // 4 warps, 8 on sm_89
+  EXPECT_EQ(sim::emulator_twin("flash_forward/sm_90/f32/d64/64x64"), "");   // sm_89 has none
+  EXPECT_EQ(sim::emulator_twin("matmul/sm_90/f16/64x64x32"), "matmul/sm_89/f16/64x64x32");
+  EXPECT_EQ(sim::emulator_twin("flash_forward/sm_89/f16/d64/64x128"), "");
+}
+
 TEST(Registry, EveryInstanceOfTheTableIsBuiltForTheEmulator) {
   const auto keys = all_instance_keys(Where::sim);
   for (const std::string& k : keys) EXPECT_NO_THROW(sim::find_instance(k, "best")) << k;

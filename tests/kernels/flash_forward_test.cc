@@ -106,6 +106,10 @@ TEST_P(FlashForward, ExponentialsHaveTheirClosedForm) {
       const Counters n = run(c, t).counters;
       const Band band = problem(c).band;
       const i64 warp_rows = row().rows / row().warps;
+      const bool words = c.dtype == Dtype::f32 || c.dtype == Dtype::field;
+      const bool wide = warp_rows == 16 && bucket_of(row(), c.head_dim) % 64 == 0 &&
+                        row().cols >= 32;
+      const i64 row_lanes = !words || row().q == QHome::registers ? 4 : wide ? 16 : 8;
       // Columns of a first or masked tile that are weighed at once.
       const bool in_parts = row().stages == 2 && row().q != QHome::registers;
       const i64 part = in_parts ? std::min<i64>(32, row().cols) : row().cols;
@@ -128,7 +132,7 @@ TEST_P(FlashForward, ExponentialsHaveTheirClosedForm) {
                 raised = raised || !met.count(i);
                 if (sees(i, k)) met.insert(i);
               }
-              if (raised) want += u64(4 * warp_rows);  // once for each of a row's four lanes
+              if (raised) want += u64(row_lanes * warp_rows);  // once for each of a row's lanes
             }
         }
       }
