@@ -206,6 +206,13 @@ def test_table_of_several_baselines():
     assert line[-6:] == ["0.6000", "300.0", "120.0", "0.2500", "300.0", "50.0"]
 
 
+def test_table_where_each_type_has_its_own_baseline():
+    rows = [row(), sdpa(), row(dtype="f32"), sdpa(dtype="f32", provider="sdpa:efficient")]
+    first, second = (line.split() for line in record.table(rows).splitlines()[-2:])
+    assert first[-6:] == ["0.6000", "300.0", "120.0", "-", "-", "-"]
+    assert second[-6:] == ["-", "-", "-", "0.6000", "300.0", "120.0"]
+
+
 def test_summary():
     rows = [row(percent_of_sdpa=50.0), row(config="64x64", percent_of_sdpa=80.0), sdpa(),
             row(q_len=64, percent_of_sdpa=125.0), row(causal="top_left", percent_of_sdpa=None)]

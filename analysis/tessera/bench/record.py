@@ -186,7 +186,10 @@ def table(rows: Sequence[Row]) -> str:
         line += _speed(row)
         notes = [_note("", row)]
         for provider in theirs:
-            other = next(r for r in rows if r["provider"] == provider and same_case(r, row))
+            other = next((r for r in rows if r["provider"] == provider and same_case(r, row)), None)
+            if other is None:  # not every type has every baseline
+                line += ["-"] * 3
+                continue
             both = row["ms"] and other["ms"]
             percent = f"{100 * other['ms']['median'] / row['ms']['median']:.1f}" if both else "-"
             line += [*_speed(other), percent]
