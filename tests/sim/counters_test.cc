@@ -200,8 +200,8 @@ TEST(Counters, ExponentialsAndTiles) {
 
 TEST(Counters, PeakOfSharedMemory) {
   const Outcome o = run_kernel({.warps = 2, .blocks = 3, .shared_bytes = 8192}, [] {
-    name_shared("a", 0, 1000, 1, 250, 4);
-    if (block_index() == 1) name_shared("b", 4096, 2000, 1, 500, 4);
+    tessera::name_shared("a", 0, 1000, 1, 250, 4);
+    if (block_index() == 1) tessera::name_shared("b", 4096, 2000, 1, 500, 4);
   });
   EXPECT_EQ(o.counters.shared_bytes, 6096u);
 }

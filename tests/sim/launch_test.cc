@@ -31,7 +31,7 @@ struct BlockSum {
   static constexpr int kSharedBytes = 256;
   static i64 grid(const Args& p) { return p.blocks; }
   static TESSERA_FN void run(const Args& p) {
-    name_shared("partial", shared_base(), 256, 2, 32, 4);
+    tessera::name_shared("partial", shared_base(), 256, 2, 32, 4);
     const Lanes<i64> place = Lanes<i64>(lane_id() +
                                         Lanes<i32>(32 * warp_id() + 64 * i32(block_index())));
     Lanes<float> x = ld_global(p.x + place, Lanes<bool>(true), 0.0f);
@@ -194,7 +194,7 @@ TEST(Launch, ThreadsRunAtTheSameTime) {
 TEST(Launch, SharedMemoryStartsAsPoison) {
   std::vector<u32> found;
   run_kernel({.blocks = 5, .shared_bytes = 128}, [&] {
-    name_shared("S", 0, 128, 1, 32, 4);
+    tessera::name_shared("S", 0, 128, 1, 32, 4);
     Lanes<u32> x;
     ld_shared(x, Lanes<u32>(lane_id() * 4));
     found.push_back(x.v[9]);

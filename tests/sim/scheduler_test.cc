@@ -99,7 +99,7 @@ TEST(Scheduler, ProducerAndConsumers) {
     u32 sum[4] = {};
     const Outcome o = run_kernel(
         {.warps = 4, .shared_bytes = 256, .checks = true, .order_seed = seed}, [&] {
-          name_shared("slots", 0, 256, 2, 32, 4);
+          tessera::name_shared("slots", 0, 256, 2, 32, 4);
           const Lanes<u32> lane_address = Lanes<u32>(lane_id() * 4);
           for (int step = 0; step < 10; step++) {
             const int full = 1 + step % 2,
@@ -137,7 +137,7 @@ TEST(Scheduler, ResultsDoNotDependOnTheOrder) {
            .order_seed = seed,
            .tensors = {vector("out", out.data(), i64(out.size()), Role::output)}},
           [&] {
-            name_shared("S", 0, 1024, 8, 32, 4);
+            tessera::name_shared("S", 0, 1024, 8, 32, 4);
             const auto at_warp = [](int w) {
               return Lanes<u32>(lane_id() * 4 + Lanes<i32>(128 * w));
             };
@@ -164,7 +164,7 @@ TEST(Scheduler, AFullBlockOfThirtyTwoWarps) {
   u32 total = 0;
   const Outcome o = run_kernel({.warps = 32, .shared_bytes = 4096, .checks = true, .order_seed = 3},
                                [&] {
-                                 name_shared("S", 0, 4096, 32, 32, 4);
+                                 tessera::name_shared("S", 0, 4096, 32, 32, 4);
                                  st_shared(Lanes<u32>(lane_id() * 4 + Lanes<i32>(128 * warp_id())),
                                            Lanes<u32>(u32(warp_id())));
                                  barrier();
