@@ -108,24 +108,27 @@ const Module& load_module(const std::string& isa) {
 }
 
 std::string emulator_twin(const std::string& key) {
+  const auto at = key.find("/sm_90/");
+  if (at == std::string::npos) return "";
   const auto tile = [](const ConfigRow& r) {
-    return std::tie(r.kernel, r.name, r.rows, r.cols, r.depth, r.warps, r.stages, r.q, r.variant);
+    return std::tie(r.rows, r.cols, r.depth, r.warps, r.stages, r.q, r.variant);
   };
-  for (const ConfigRow& r : kRows)
-    for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
-      for (const int bucket : {0, 32, 64, 96, 128}) {
-        if (r.arch != Arch::sm_90 || !r.has(d) || !r.has_bucket(bucket)) continue;
-        const auto key_on = [&](Arch arch) {
-          return instance_key(find_kernel(std::string(r.kernel)), arch, d, bucket, r.name,
-                              Exp2::of_launch);
-        };
-        if (key_on(Arch::sm_90) != key) continue;
-        for (const ConfigRow& other : kRows)
-          if (other.arch == Arch::sm_89 && other.has(d) && other.has_bucket(bucket) &&
-              tile(other) == tile(r))
-            return key_on(Arch::sm_89);
-      }
-  return "";
+  // The row of an arch that a key is of.
+  const auto row_of_key = [](const std::string& k, Arch arch) -> const ConfigRow* {
+    for (const ConfigRow& r : kRows) {
+      if (r.arch != arch || !k.starts_with(r.kernel) || !k.ends_with(r.name)) continue;
+      for (const Dtype d : {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::field})
+        for (const int bucket : {0, 32, 64, 96, 128})
+          if (r.has(d) && r.has_bucket(bucket) &&
+              k == instance_key(find_kernel(std::string(r.kernel)), arch, d, bucket, r.name,
+                                Exp2::of_launch))
+            return &r;
+    }
+    return nullptr;
+  };
+  const std::string twin = std::string(key).replace(at, 7, "/sm_89/");
+  const ConfigRow *mine = row_of_key(key, Arch::sm_90), *other = row_of_key(twin, Arch::sm_89);
+  return mine && other && tile(*mine) == tile(*other) ? twin : "";
 }
 
 Found find_instance(const std::string& full_key, const std::string& isa) {
