@@ -171,10 +171,10 @@ constexpr u32 kShared = 1536;
 
 // Chunks that straddle tiles, a tile of no whole chunks, one that passes the block's end.
 constexpr int kTileCount = 4;
-constexpr SharedRegion kTiles[kTileCount] = {{"S", 0, 1024, 8, 32, 4},
-                                             {"T", 1024, 200, 5, 12, 4},
-                                             {"U", 1224, 152, 4, 12, 4},
-                                             {"V", 1456, 128, 2, 16, 4}};
+constexpr SharedRegion kTiles[kTileCount] = {{"S", 0, 1024, 8, 32, 4, swizzled_position},
+                                             {"T", 1024, 200, 5, 12, 4, swizzled_position},
+                                             {"U", 1224, 152, 4, 12, 4, swizzled_position},
+                                             {"V", 1456, 128, 2, 16, 4, swizzled_position}};
 
 class Random {
  public:
