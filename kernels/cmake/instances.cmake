@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Writes one small translation unit for each (row, dtype, head_dim) of kernels/configs.def, for the emulator
-# and for CUDA, so that builds run in parallel and an edit rebuilds little. The rows are read from the same
-# files that C++ includes; a test compares what was built with the table.
+# Writes small translation units from the rows of kernels/configs.def, so that builds run in parallel and an
+# edit rebuilds little: for the emulator one for each (row, dtype, head_dim); for CUDA, where reading the headers
+# costs as much as a kernel, one for each (row, dtype). The rows are read from the same files that C++ includes;
+# a test compares what was built with the table.
 
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/kernels/configs.def ${PROJECT_SOURCE_DIR}/kernels/registry.def ${PROJECT_SOURCE_DIR}/kernels/sweep.def)
@@ -20,7 +21,7 @@ function(tessera_fields row out)
   set(${out} "${fields}" PARENT_SCOPE)
 endfunction()
 
-# Calls tessera_unit(key-without-exp2 kernel-fields config-fields dtype head_dim) for every unit of a target.
+# Calls callback(kernel-fields config-fields dtype head_dims) for every (row, dtype) of a target.
 function(tessera_for_each_unit where callback)
   foreach(row IN LISTS TESSERA_CONFIG_ROWS)
     tessera_fields("${row}" c)
@@ -42,9 +43,7 @@ function(tessera_for_each_unit where callback)
     string(REPLACE "|" ";" dtypes "${dtypes}")
     string(REPLACE "|" ";" dims "${dims}")
     foreach(dtype IN LISTS dtypes)
-      foreach(dim IN LISTS dims)
-        cmake_language(CALL ${callback} "${kernel}" "${c}" ${dtype} ${dim})
-      endforeach()
+      cmake_language(CALL ${callback} "${kernel}" "${c}" ${dtype} "${dims}")
     endforeach()
   endforeach()
   foreach(v IN ITEMS TESSERA_UNITS TESSERA_UNITS_sm_75 TESSERA_UNITS_sm_89 TESSERA_UNITS_sm_90)
@@ -65,13 +64,14 @@ function(tessera_unit_key c dtype dim out)
   set(${out} ${key}/${config} PARENT_SCOPE)
 endfunction()
 
-# The text of a unit; `target` is sim or cuda.
-function(tessera_write_unit target kernel c dtype dim out)
+# One unit, with an instance for each of `dims`; `target` is sim or cuda.
+function(tessera_write_unit target kernel c dtype dims out)
   list(GET kernel 0 name)
   list(GET kernel 1 type)
   list(GET kernel 2 header)
   list(GET kernel 3 kind)
   list(GET c 1 arch)
+  list(GET c 2 config)
   list(GET c 5 rows)
   list(GET c 6 cols)
   list(GET c 7 depth)
@@ -84,7 +84,6 @@ function(tessera_write_unit target kernel c dtype dim out)
   set(cpp_f16 f16)
   set(cpp_bf16 bf16)
   set(cpp_field Fq)
-  tessera_unit_key("${c}" ${dtype} ${dim} key)
   set(modes of_launch)  # of exp2
   if(target STREQUAL cuda AND kind STREQUAL attention)
     set(modes soft hardware)
@@ -92,28 +91,31 @@ function(tessera_write_unit target kernel c dtype dim out)
   set(text "// Written from kernels/configs.def.\n#include ${header}\n")
   if(target STREQUAL sim)
     string(APPEND text "#include \"sim/instance.h\"\n")
+    tessera_unit_key("${c}" ${dtype} ${dims} file)
+    set(suffix cc)
   else()
     string(APPEND text "#include \"kernels/cuda_instance.h\"\n")
+    set(file ${name}/${arch}/${dtype}/${config})
+    set(suffix cu)
   endif()
   string(APPEND text "namespace tessera::${target} {\nnamespace {\n")
-  foreach(mode IN LISTS modes)
-    set(full ${key})
-    if(NOT mode STREQUAL of_launch)
-      string(APPEND full /${mode})
-    endif()
-    string(APPEND text
-      "constexpr Config k_${mode}{.arch = Arch::${arch}, .head_dim = ${dim}, .rows = ${rows}, .cols = ${cols}, "
-      ".depth = ${depth}, .warps = ${warps}, .stages = ${stages}, .q = QHome::${q}, .blocks = ${blocks}, .variant = Variant::${variant}, .exp2 = Exp2::${mode}};\n"
-      "const Registrar r_${mode}(make_instance<${type}<${cpp_${dtype}}, k_${mode}>>(\"${full}\"));\n")
+  foreach(dim IN LISTS dims)
+    tessera_unit_key("${c}" ${dtype} ${dim} key)
+    foreach(mode IN LISTS modes)
+      set(full ${key})
+      if(NOT mode STREQUAL of_launch)
+        string(APPEND full /${mode})
+      endif()
+      set(id d${dim}_${mode})
+      string(APPEND text
+        "constexpr Config k_${id}{.arch = Arch::${arch}, .head_dim = ${dim}, .rows = ${rows}, .cols = ${cols}, "
+        ".depth = ${depth}, .warps = ${warps}, .stages = ${stages}, .q = QHome::${q}, .blocks = ${blocks}, .variant = Variant::${variant}, .exp2 = Exp2::${mode}};\n"
+        "const Registrar r_${id}(make_instance<${type}<${cpp_${dtype}}, k_${id}>>(\"${full}\"));\n")
+    endforeach()
   endforeach()
   string(APPEND text "}  // namespace\n}  // namespace tessera::${target}\n")
-  string(REPLACE "/" "_" file ${key})
-  string(REPLACE "-" "_" file ${file})
-  if(target STREQUAL sim)
-    set(file ${PROJECT_BINARY_DIR}/instances/sim/${file}.cc)
-  else()
-    set(file ${PROJECT_BINARY_DIR}/instances/cuda/${file}.cu)
-  endif()
+  string(REGEX REPLACE "[/-]" "_" file ${file})
+  set(file ${PROJECT_BINARY_DIR}/instances/${target}/${file}.${suffix})
   file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)  # writes only what changed
   set(${out} ${file} PARENT_SCOPE)
 endfunction()
@@ -123,16 +125,11 @@ endfunction()
 # The subset for ISA levels that are not built whole and for sanitizers: it proves equal bits.
 set(TESSERA_SUBSET "^(flash_forward/sm_90/f32/64|flash_(step1|forward)/sm_75/(f16|f32)/64|flash_(step1|forward)/sm_89/(f16|bf16|f32|field)/64|matmul/|weighted_sum/)")
 
-function(tessera_sim_unit kernel c dtype dim)
+function(tessera_sim_units kernel c dtype dims)
+  list(GET c 0 name)
   list(GET c 1 arch)
-  if(TESSERA_ONLY)  # the first that fits: without a config, the table's first
-    tessera_unit_key("${c}" ${dtype} ${dim} key)
-    string(FIND "${key}/" "${TESSERA_ONLY}/" at)
-    get_property(found GLOBAL PROPERTY TESSERA_UNITS)
-    if(found OR NOT at EQUAL 0)
-      return()
-    endif()
-  elseif(arch STREQUAL sm_90)  # the emulator runs sm_89's instance where both rows agree
+  list(GET c 13 variant)
+  if(arch STREQUAL sm_90 AND NOT TESSERA_ONLY)  # the emulator runs sm_89's instance where both rows agree
     string(REGEX REPLACE ";sm_90;" ";sm_89;" twin "${c}")
     list(REMOVE_AT twin 11 12)  # blocks and local memory: nothing to the emulator
     foreach(row IN LISTS TESSERA_CONFIG_ROWS)
@@ -143,13 +140,21 @@ function(tessera_sim_unit kernel c dtype dim)
       endif()
     endforeach()
   endif()
-  tessera_write_unit(sim "${kernel}" "${c}" ${dtype} ${dim} file)
-  list(GET kernel 0 name)
-  set_property(GLOBAL APPEND PROPERTY TESSERA_UNITS ${file})
-  list(GET c 13 variant)
-  if("${name}/${arch}/${dtype}/${dim}" MATCHES "${TESSERA_SUBSET}" AND variant STREQUAL none)
-    set_property(GLOBAL APPEND PROPERTY TESSERA_SUBSET_UNITS ${file})
-  endif()
+  foreach(dim IN LISTS dims)
+    if(TESSERA_ONLY)  # the first that fits: without a config, the table's first
+      tessera_unit_key("${c}" ${dtype} ${dim} key)
+      string(FIND "${key}/" "${TESSERA_ONLY}/" at)
+      get_property(found GLOBAL PROPERTY TESSERA_UNITS)
+      if(found OR NOT at EQUAL 0)
+        continue()
+      endif()
+    endif()
+    tessera_write_unit(sim "${kernel}" "${c}" ${dtype} ${dim} file)
+    set_property(GLOBAL APPEND PROPERTY TESSERA_UNITS ${file})
+    if("${name}/${arch}/${dtype}/${dim}" MATCHES "${TESSERA_SUBSET}" AND variant STREQUAL none)
+      set_property(GLOBAL APPEND PROPERTY TESSERA_SUBSET_UNITS ${file})
+    endif()
+  endforeach()
 endfunction()
 
 function(tessera_own_isa out)
@@ -165,11 +170,11 @@ endfunction()
 # Highway picks AVX2 only where AES and CLMUL are there as well (google/highway #606). GCC would make a memset
 # of 128 bytes, a call of microcode, of every register that is set to zero.
 function(tessera_isa_flags level out)
-  set(${out} -O3 -march=x86-64-${level} -maes -mpclmul -fno-tree-loop-distribute-patterns PARENT_SCOPE)
+  set(${out} -march=x86-64-${level} -maes -mpclmul -fno-tree-loop-distribute-patterns PARENT_SCOPE)
 endfunction()
 
 function(tessera_add_sim_modules)
-  tessera_for_each_unit(sim tessera_sim_unit)
+  tessera_for_each_unit(sim tessera_sim_units)
   get_property(subset GLOBAL PROPERTY TESSERA_SUBSET_UNITS)
   if(TESSERA_SANITIZE)
     set(TESSERA_UNITS ${subset})
@@ -195,14 +200,19 @@ function(tessera_add_sim_modules)
       sim/block.cc sim/checker.cc sim/exp2.cc sim/fiber.cc sim/findings.cc sim/global_shadow.cc sim/launch.cc
       sim/memory.cc sim/module.cc sim/tensor_core.cc sim/simd.cc)
     target_include_directories(tessera_sim_objects_${level} SYSTEM PUBLIC ${TESSERA_HIGHWAY_INCLUDE})
-    target_compile_options(tessera_sim_objects_${level} PUBLIC ${flags})
+    target_compile_options(tessera_sim_objects_${level} PUBLIC ${flags} PRIVATE -O3)
     target_compile_definitions(tessera_sim_objects_${level} PRIVATE TESSERA_ISA="${level}")
     target_link_libraries(tessera_sim_objects_${level} PUBLIC Boost::context Threads::Threads)
+    # Whole levels are for speed: as fast as with -O3, and an eighth less to compile. Those that are here to
+    # compare bits take half the time to compile, and run two to four times as long.
     set(units ${subset})
+    set(optimize -O1)
     if(level IN_LIST whole)
       set(units ${TESSERA_UNITS})
+      set(optimize -O2 -fpeel-loops)
     endif()
     add_library(tessera_sim_${level} MODULE ${units})
+    target_compile_options(tessera_sim_${level} PRIVATE ${optimize})
     target_link_libraries(tessera_sim_${level} PRIVATE tessera_sim_objects_${level})
     # Nothing but the entry leaves the module, and nothing outside replaces what is in it: an inline function
     # built for one level must never serve another.
@@ -244,20 +254,25 @@ macro(tessera_find_cuda)
   endif()
 endmacro()
 
-function(tessera_cuda_unit kernel c dtype dim)
-  tessera_unit_key("${c}" ${dtype} ${dim} key)
-  string(FIND "${key}/" "${TESSERA_ONLY}/" at)
-  if(TESSERA_ONLY AND NOT at EQUAL 0)  # all that fit
-    return()
+function(tessera_cuda_units kernel c dtype dims)
+  set(wanted "")
+  foreach(dim IN LISTS dims)
+    tessera_unit_key("${c}" ${dtype} ${dim} key)
+    string(FIND "${key}/" "${TESSERA_ONLY}/" at)
+    if(NOT TESSERA_ONLY OR at EQUAL 0)  # all that fit
+      list(APPEND wanted ${dim})
+    endif()
+  endforeach()
+  if(NOT wanted STREQUAL "")  # a kernel without a head_dim has the number 0
+    tessera_write_unit(cuda "${kernel}" "${c}" ${dtype} "${wanted}" file)
+    list(GET c 1 arch)
+    set_property(GLOBAL APPEND PROPERTY TESSERA_UNITS_${arch} ${file})
   endif()
-  tessera_write_unit(cuda "${kernel}" "${c}" ${dtype} ${dim} file)
-  list(GET c 1 arch)
-  set_property(GLOBAL APPEND PROPERTY TESSERA_UNITS_${arch} ${file})
 endfunction()
 
 # Machine code and PTX of each arch in objects of their own: sm_75 code runs on newer cards through its PTX.
 function(tessera_add_cuda_instances core)
-  tessera_for_each_unit(cuda tessera_cuda_unit)
+  tessera_for_each_unit(cuda tessera_cuda_units)
   foreach(arch IN ITEMS 75 89 90)
     if(NOT TESSERA_UNITS_sm_${arch})  # TESSERA_ONLY is another's
       continue()

@@ -45,9 +45,14 @@ class Instance:
         self.rows, self.cols, self.depth, self.warps, self.stages = map(int, row[5:10])
         self.q, self.blocks, self.local = row[10], int(row[11]), int(row[12])
         self.kind, self.dtype, self.head_dim, self.exp2 = kind, dtype, head_dim, exp2
-        unit = [self.kernel, self.arch, dtype] + [f"d{head_dim}"] * (head_dim > 0) + [config]
-        self.object = re.sub("[/-]", "_", "/".join(unit)) + ".cu.o"
-        self.key = "/".join(unit + [exp2] * (kind == "attention"))
+        unit = [self.kernel, self.arch, dtype]
+        self.object = re.sub("[/-]", "_", "/".join(unit + [config])) + ".cu.o"
+        self.key = "/".join(unit + [f"d{head_dim}"] * (head_dim > 0) + [config] + [exp2] * (kind == "attention"))
+
+    def is_named(self, function):
+        """Whether a mangled name is this instance's: an object holds those of all head_dims and exp2 modes."""
+        return (f"4ArchE{self.arch[3:]}ELi{self.head_dim}E" in function and
+                (self.kind != "attention" or f"4Exp2E{EXP2[self.exp2]}E" in function))
 
     def mma(self):
         """Tensor-core instructions. An instruction is 16 x 8 x k; a step of depth 16 is two with k = 8."""
@@ -158,9 +163,7 @@ def main():
     instances, failed = list(expected(tables)), 0
     print(f"{'instance':48} registers  stack  mma")
     for instance in instances:
-        # Both exp2 modes of an attention kernel are in one object; their Config names the mode.
-        code = [c for name, c in built.get(instance.object, {}).items()
-                if instance.kind != "attention" or f"4Exp2E{EXP2[instance.exp2]}E" in name]
+        code = [c for name, c in built.get(instance.object, {}).items() if instance.is_named(name)]
         if len(code) != 1:
             failed += 1
             print(f"{instance.key:48} FAILED: found {len(code)} times in {instance.object}")
