@@ -25,7 +25,11 @@ namespace {
 std::size_t page() { return std::size_t(sysconf(_SC_PAGESIZE)); }
 }  // namespace
 
-Fiber::Fiber(Fiber&& o) noexcept { std::swap(stack_, o.stack_); }  // only an idle fiber is moved
+Fiber::Fiber(Fiber&& o) noexcept {  // only an idle fiber is moved
+  std::swap(stack_, o.stack_);
+  std::swap(sanitizer_inside_, o.sanitizer_inside_);
+  std::swap(returned_, o.returned_);
+}
 
 Fiber::~Fiber() {
   if (!stack_) return;

@@ -45,9 +45,9 @@ class Instance:
         self.rows, self.cols, self.depth, self.warps, self.stages = map(int, row[5:10])
         self.q, self.blocks, self.local = row[10], int(row[11]), int(row[12])
         self.kind, self.dtype, self.head_dim, self.exp2 = kind, dtype, head_dim, exp2
-        unit = [self.kernel, self.arch, dtype]
-        self.object = re.sub("[/-]", "_", "/".join(unit + [config])) + ".cu.o"
-        self.key = "/".join(unit + [f"d{head_dim}"] * (head_dim > 0) + [config] + [exp2] * (kind == "attention"))
+        unit = lambda head_dims: [self.kernel, self.arch, dtype, *[f"d{d}" for d in head_dims if d], config]
+        self.object = re.sub("[/-]", "_", "/".join(unit(map(int, row[4].split("|"))))) + ".cu.o"
+        self.key = "/".join(unit([head_dim]) + [exp2] * (kind == "attention"))
 
     def is_named(self, function):
         """Whether a mangled name is this instance's: an object holds those of all head_dims and exp2 modes."""
