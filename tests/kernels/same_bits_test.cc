@@ -50,8 +50,9 @@ TEST(SameBits, IsaLevelsThreadsAndOrders) {
       for (const std::string& isa : levels)
         for (const int threads : {1, 4})
           for (const u64 seed : {0, 1, 2, 3, 4}) {
-            if (isa == "v2" && numerics == Numerics::fma && (threads > 1 || seed > 1))
-              continue;  // a library call per fma
+            // The slowest level (with a library call per fma) need not show every order again.
+            if (isa == "v2" && (numerics == Numerics::fma ? threads > 1 || seed > 1 : seed % 3))
+              continue;
             o.isa = isa, o.threads = threads, o.order_seed = seed;
             EXPECT_EQ(bits(c, o), first)
                 << c << " " << isa << " " << threads << " threads, order " << seed;

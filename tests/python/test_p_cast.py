@@ -120,6 +120,7 @@ def test_what_the_page_says_of_the_record():
                     relative(p, f"model_{dtype}"), rel=0.12), p
 
 
+@pytest.mark.slow
 def test_the_figure_is_the_same_every_time(tmp_path):
     pytest.importorskip("matplotlib")
     from p_cast_figure import draw

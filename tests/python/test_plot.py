@@ -56,6 +56,7 @@ def plot(tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("figure", "rows"), [("speed", table()), ("sweep", configurations())])
 def test_figures(plot, figure, rows):
     code, out = plot(rows, figure=figure)
@@ -106,6 +107,7 @@ def test_lines_are_told_apart_by_what_differs():
     assert speed._line_names([row(config="a"), row(**default)]) == ["Tessera a", "Tessera default"]
 
 
+@pytest.mark.slow
 def test_chosen_rows(plot):
     assert plot([*table(), row(dtype="f16")], "--dtype", "bf16")[0] == 0
     assert plot([*table(), row(n=1024, batch=1)], "--batch", "4", "--causal", "top-left")[0] == 0
