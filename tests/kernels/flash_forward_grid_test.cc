@@ -14,7 +14,7 @@
 namespace tessera::testing {
 namespace {
 
-constexpr i64 kPart = 9;     // one shape of so many, on every commit
+constexpr i64 kPart = 18;    // one shape of so many, on every commit
 constexpr i64 kChecked = 4;  // and one of so many of the whole with the checks on
 
 class FlashForwardGrid : public ::testing::TestWithParam<Configured> {};
