@@ -112,7 +112,7 @@ TEST_P(FlashForwardGrid, LengthsAroundTheTiles) {
   const std::vector<i64> all = lengths(row);
   const char* whole = std::getenv("TESSERA_WHOLE");
   const bool all_of_it = whole && *whole == '1';
-  const i64 part = all_of_it ? 1 : all.size() > 6 ? kPart : kPart / 2;
+  const i64 part = all_of_it ? 1 : all.size() > 6 ? kPart : kPart / 4;
   i64 offset = 0;  // another part for every configuration
   for (const char ch : GetParam().name()) offset = offset * 31 + ch;
   offset = (offset % 1000 + 1000) % 1000;
