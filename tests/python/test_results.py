@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The speeds that README and docs/results state are those of the committed records."""
-import json
 from pathlib import Path
 
 import pytest
 
+from tessera.bench.record import read
+
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN = ("no", "yes")  # causal
+CAUSAL = ("no", "yes")
 
 
 def record(name):
     """{(provider, dtype, head_dim, n, causal): row} of docs/results/h200/NAME.jsonl."""
-    lines = (ROOT / "docs/results/h200" / f"{name}.jsonl").read_text().splitlines()
-    rows = (row for row in map(json.loads, lines) if row["record"] == "row")
     return {(row["provider"], row["dtype"], row["head_dim"], row["q_len"],
-             PLAIN[row["causal"] != "none"]): row for row in rows}
+             CAUSAL[row["causal"] != "none"]): row
+            for row in read(ROOT / "docs/results/h200" / f"{name}.jsonl")}
 
 
 def table(file, header):
@@ -29,12 +29,19 @@ def table(file, header):
         cells.append([cell.strip() for cell in line.strip("|").split("|")])
 
 
+def expect_speeds(cells, a, b, digits):
+    """CELLS: TFLOP/s of the rows A and B with so many digits, and their ratio."""
+    ours, theirs, ratio = cells
+    assert [ours, theirs] == [f"{row['tflops']:.{digits}f}" for row in (a, b)]
+    assert float(ratio) == pytest.approx(a["tflops"] / b["tflops"], abs=0.0051)
+
+
 def test_readme():
     rows, lines = record("attention"), table("README.md", "| head_dim | full |")
     assert [int(line[0]) for line in lines] == [64, 128]
     for head_dim, *cells in lines:
         assert cells == [f"{rows[provider, 'bf16', int(head_dim), 4096, causal]['tflops']:.0f}"
-                         for causal in PLAIN for provider in ("tessera", "sdpa:flash")]
+                         for causal in CAUSAL for provider in ("tessera", "sdpa:flash")]
 
 
 def test_attention():
@@ -42,12 +49,11 @@ def test_attention():
     assert len(lines) * 4 == len(rows)
     for head_dim, shape, causal, ms, *cells in lines:
         n = int(shape.split()[-1])
-        for dtype, (ours, theirs, ratio) in zip(("bf16", "f16"), (cells[:3], cells[3:])):
+        for dtype, speeds in zip(("bf16", "f16"), (cells[:3], cells[3:])):
             a, b = (rows[provider, dtype, int(head_dim), n, causal]
                     for provider in ("tessera", "sdpa:flash"))
             assert shape == f"{a['batch']} x {a['heads']} x {n}"
-            assert [ours, theirs] == [f"{row['tflops']:.0f}" for row in (a, b)]
-            assert float(ratio) == pytest.approx(a["tflops"] / b["tflops"], abs=0.0051)
+            expect_speeds(speeds, a, b, digits=0)
             assert dtype != "bf16" or ms == f"{a['ms']['median']:.4f}"
 
 
@@ -59,6 +65,4 @@ def test_f32():
         for i, (head_dim, causal) in enumerate(groups):
             a, b = (rows[provider, "f32", head_dim, int(n), causal]
                     for provider in ("tessera", "sdpa:efficient"))
-            ours, theirs, ratio = cells[3 * i:3 * i + 3]
-            assert [ours, theirs] == [f"{row['tflops']:.1f}" for row in (a, b)]
-            assert float(ratio) == pytest.approx(a["tflops"] / b["tflops"], abs=0.0051)
+            expect_speeds(cells[3 * i:3 * i + 3], a, b, digits=1)
